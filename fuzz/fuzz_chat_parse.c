@@ -1,11 +1,12 @@
-/* Fuzzes the output parser. The first byte chooses the format, the second whether it thinks and
- * whether there are tools; the third the pieces that the rest is fed in. Fed whole or in pieces,
- * the result must be the same; plain text must come through byte for byte. */
+/* Fuzzes the output parser. The first byte chooses the format, the second whether it thinks, in
+ * which tags, and whether there are tools; the third the pieces that the rest is fed in. Fed whole
+ * or in pieces, the result must be the same; plain text must come through byte for byte. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "chat/chat_parse.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -73,13 +74,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (size < 3)
         return 0;
-    static const char prompt[] = "<|start|>assistant<think>";
-    bool thinks = (data[1] & 1) != 0, opened = (data[1] & 2) != 0;
+    static const char *const frames[][4] = {
+        {"<think>", "</think>", "", ""},
+        {"<|channel>thought", "<channel|>", "", ""},
+        {"<think>", "</think>", "<response>", "</response>"},
+        {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_TEXT|>", "<|END_TEXT|>"},
+    };
+    static const char *const nothing[4] = {"", "", "", ""};
+    bool thinks = (data[1] & 1) != 0, opened = (data[1] & 2) != 0, asked = (data[1] & 8) != 0;
+    const char *const *frame = thinks ? frames[data[1] >> 4 & 3] : nothing;
+    const char *prompt = asked ? "<|end_header_id|>\n\n>>>" : "<|start|>assistant<think>";
     struct chat_parse_options o = {
-        .style = {(enum chat_format)(data[0] % CHAT_N_FORMATS), thinks ? "<think>" : "",
-                  thinks ? "</think>" : ""},
+        .style = {(enum chat_format)(data[0] % CHAT_N_FORMATS), frame[0], frame[1], frame[2],
+                  frame[3]},
         .prompt = opened ? prompt : NULL,
-        .prompt_len = opened ? sizeof prompt - 1 : 0,
+        .prompt_len = opened ? strlen(prompt) : 0,
         .tools = (data[1] & 4) != 0 ? tools : NULL,
     };
     const char *text = (const char *)data + 3;

@@ -1,129 +1,12 @@
-/* The output parser's core: the input buffer, markers, content and reasoning, events. The calls'
- * formats are in chat_parse_json.c, chat_parse_tags.c and chat_parse_harmony.c. */
+/* The output parser's core: the input buffer, markers, content and reasoning, events. The
+ * formats are a table in chat_formats.c; their calls are read in chat_parse_json.c, chat_parse_tags.c,
+ * chat_parse_loose.c and chat_parse_harmony.c. */
 #include "chat/chat_parse_impl.h"
 
 #include "base/json.h"
 #include "base/mem.h"
 
 #include <stdio.h>
-
-static const struct call_syntax syntaxes[CHAT_N_FORMATS] = {
-    [CHAT_PLAIN] = {.name = "plain"},
-    [CHAT_HERMES] = {.name = "hermes",
-                     .first = PARSE_JSON_FIRST,
-                     .section_begin = "<tool_call>",
-                     .section_end = "</tool_call>"},
-    [CHAT_QWEN_XML] = {.name = "qwen-xml",
-                       .first = PARSE_XML_FUNCTION,
-                       .section_begin = "<tool_call>",
-                       .section_end = "</tool_call>",
-                       .function_begin = "<function=",
-                       .function_name_end = ">",
-                       .function_end = "</function>",
-                       .param_begin = "<parameter=",
-                       .key_end = ">",
-                       .value_end = "</parameter>"},
-    [CHAT_MINIMAX] = {.name = "minimax",
-                      .first = PARSE_XML_FUNCTION,
-                      .section_begin = "<minimax:tool_call>",
-                      .section_end = "</minimax:tool_call>",
-                      .function_begin = "<invoke name=\"",
-                      .function_name_end = "\">",
-                      .function_end = "</invoke>",
-                      .param_begin = "<parameter name=\"",
-                      .key_end = "\">",
-                      .value_end = "</parameter>"},
-    [CHAT_GLM] = {.name = "glm",
-                  .first = PARSE_XML_NAME,
-                  .section_begin = "<tool_call>",
-                  .function_name_end = "\n",
-                  .function_end = "</tool_call>",
-                  .param_begin = "<arg_key>",
-                  .key_end = "</arg_key>",
-                  .value_begin = "<arg_value>",
-                  .value_end = "</arg_value>"},
-    [CHAT_LLAMA3] = {.name = "llama3",
-                     .first = PARSE_JSON_FIRST,
-                     .section_begin = "<|python_tag|>"},
-    [CHAT_MISTRAL] = {.name = "mistral",
-                      .first = PARSE_JSON_FIRST,
-                      .section_begin = "[TOOL_CALLS]"},
-    [CHAT_DEEPSEEK] = {.name = "deepseek",
-                       .first = PARSE_TAGGED_SECTION,
-                       .section_begin = "<｜tool▁calls▁begin｜>",
-                       .section_end = "<｜tool▁calls▁end｜>",
-                       .call_begin = "<｜tool▁call▁begin｜>",
-                       .call_sep = "<｜tool▁sep｜>",
-                       .call_end = "<｜tool▁call▁end｜>"},
-    [CHAT_KIMI] = {.name = "kimi",
-                   .first = PARSE_TAGGED_SECTION,
-                   .section_begin = "<|tool_calls_section_begin|>",
-                   .section_end = "<|tool_calls_section_end|>",
-                   .call_begin = "<|tool_call_begin|>",
-                   .call_sep = "<|tool_call_argument_begin|>",
-                   .call_end = "<|tool_call_end|>"},
-    [CHAT_HARMONY] = {.name = "harmony"},
-};
-
-/* ---- which format ------------------------------------------------------------------------ */
-
-static const struct {
-    enum chat_format format;
-    const char *telltale, *and_also; /* both in the template's text */
-} formats[] = {
-    {CHAT_HARMONY, "<|channel|>", "<|message|>"},
-    {CHAT_KIMI, "<|tool_calls_section_begin|>", ""},
-    {CHAT_DEEPSEEK, "<｜tool▁calls▁begin｜>", ""},
-    {CHAT_MISTRAL, "[TOOL_CALLS]", ""},
-    {CHAT_MINIMAX, "<minimax:tool_call>", ""},
-    {CHAT_GLM, "<arg_key>", "<tool_call>"},
-    {CHAT_QWEN_XML, "<function=", "<parameter="},
-    {CHAT_HERMES, "<tool_call>", ""},
-    {CHAT_LLAMA3, "<|python_tag|>", ""},
-    {CHAT_LLAMA3, "<|start_header_id|>", "\"parameters\""},
-};
-
-static const char *const think_tags[][2] = {
-    {"<think>", "</think>"},
-    {"[THINK]", "[/THINK]"},
-};
-
-struct chat_style chat_style_detect(const char *text, bool (*has_token)(void *, const char *),
-                                    void *arg) {
-    struct chat_style style = {CHAT_PLAIN, "", ""};
-    for (size_t i = ARRAY_LEN(formats); i-- > 0;) {
-        bool in_text = strstr(text, formats[i].telltale) != NULL &&
-                       strstr(text, formats[i].and_also) != NULL;
-        if (in_text)
-            style.format = formats[i].format;
-    }
-    /* A template without tools leaves it to the vocabulary. */
-    for (size_t i = 0;
-         style.format == CHAT_PLAIN && has_token != NULL && i < ARRAY_LEN(formats); i++)
-        if (formats[i].format != CHAT_LLAMA3 && has_token(arg, formats[i].telltale))
-            style.format = formats[i].format;
-    for (size_t i = 0; i < ARRAY_LEN(think_tags) && style.format != CHAT_HARMONY; i++) {
-        if (strstr(text, think_tags[i][1]) != NULL ||
-            (has_token != NULL && has_token(arg, think_tags[i][1]))) {
-            style.think_begin = think_tags[i][0];
-            style.think_end = think_tags[i][1];
-            break;
-        }
-    }
-    return style;
-}
-
-const char *chat_format_name(enum chat_format format) {
-    return (unsigned)format < CHAT_N_FORMATS ? syntaxes[format].name : "unknown";
-}
-
-const char *chat_format_call(enum chat_format format) {
-    if (format == CHAT_HARMONY)
-        return "<|call|>";
-    const char *begin =
-        (unsigned)format < CHAT_N_FORMATS ? syntaxes[format].section_begin : NULL;
-    return begin != NULL ? begin : "";
-}
 
 void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t len) {
     p->out_of_memory |= !buf_add(b, text, len);
@@ -134,6 +17,15 @@ void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t l
 /* JSON's and XML's white space: what models put around tags. */
 bool is_white(char c) {
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+void trim(const char **text, size_t *len) {
+    while (*len > 0 && is_white(**text)) {
+        ++*text;
+        --*len;
+    }
+    while (*len > 0 && is_white((*text)[*len - 1]))
+        --*len;
 }
 
 /* How much of marker the text begins with: its length, or less if the text ends within it
@@ -237,6 +129,17 @@ void doubt_fail(struct chat_parser *p) {
     p->id.len = 0;
     p->state = PARSE_CONTENT;
     emit_text(p, CHAT_CONTENT, p->in.bytes + p->mark, p->mark_len);
+}
+
+bool leave(struct chat_parser *p) {
+    if (p->doubtful) {
+        doubt_fail(p);
+        return true;
+    }
+    call_end(p);
+    p->in_list = false;
+    p->state = PARSE_CONTENT;
+    return true;
 }
 
 void call_begin(struct chat_parser *p, const char *name, size_t len) {
@@ -356,6 +259,14 @@ const json_t *find_param(const struct chat_parser *p, const char *key) {
     return json_object_get(json_object_get(find_params(p), "properties"), key);
 }
 
+const char *nth_param(const struct chat_parser *p, size_t n) {
+    json_t *params = json_object_get(find_params(p), "properties");
+    void *at = json_object_iter(params);
+    while (at != NULL && n-- > 0)
+        at = json_object_iter_next(params, at);
+    return json_object_iter_key(at);
+}
+
 static unsigned named_type(const json_t *name) {
     if (!json_is_string(name))
         return 0;
@@ -441,17 +352,65 @@ static bool all_white(const char *text, size_t len) {
     return true;
 }
 
-enum { MARK_THINK, MARK_THINK_END, MARK_SECTION, MARK_FUNCTION, N_MARKS };
+enum {
+    MARK_THINK,
+    MARK_THINK_END,
+    MARK_ANSWER,
+    MARK_ANSWER_END,
+    MARK_SECTION,
+    MARK_BARE,
+    N_MARKS
+};
+
+static const char *if_any(const char *tag, bool wanted) {
+    return wanted && tag != NULL && *tag != '\0' ? tag : NULL;
+}
 
 /* Tags of thinking count before anything was said; later somebody talks about them. */
 static void content_markers(const struct chat_parser *p, const char *markers[N_MARKS]) {
-    bool may_think = !p->said && p->o.style.think_begin[0] != '\0';
-    markers[MARK_THINK] = may_think ? p->o.style.think_begin : NULL;
-    markers[MARK_THINK_END] = may_think ? p->o.style.think_end : NULL;
+    const struct chat_style *style = &p->o.style;
+    markers[MARK_THINK] = if_any(style->think_begin, !p->said);
+    markers[MARK_THINK_END] = if_any(style->think_end, !p->said);
+    markers[MARK_ANSWER] = if_any(style->answer_begin, !p->said);
+    markers[MARK_ANSWER_END] = if_any(style->answer_end, p->answering);
     markers[MARK_SECTION] = p->syntax->section_begin;
-    /* Qwen sometimes leaves out the section around a function. */
-    markers[MARK_FUNCTION] =
-        p->o.style.format == CHAT_QWEN_XML ? p->syntax->function_begin : NULL;
+    markers[MARK_BARE] = p->syntax->bare_begin;
+}
+
+/* At a tag around thoughts or the answer, which counts where nothing but white space was before
+ * it. */
+static void take_tag(struct chat_parser *p, int which, const char *tag, bool at_start) {
+    if (at_start) {
+        emit_tag(p);
+        p->answering |= which == MARK_ANSWER;
+        p->state = which == MARK_THINK ? PARSE_REASONING : PARSE_CONTENT;
+    } else {
+        emit_text(p, CHAT_CONTENT, tag, strlen(tag));
+    }
+    p->at += strlen(tag);
+}
+
+/* At the tag that ends the answer: it does if nothing follows it, or a call. */
+static bool take_answer_end(struct chat_parser *p, const char *tag) {
+    const char *rest = input(p) + strlen(tag);
+    size_t len = input_len(p) - strlen(tag), white = 0;
+    bool cut = false;
+    while (white < len && is_white(rest[white]))
+        white++;
+    const char *section = p->syntax->section_begin;
+    bool calls = white < len && section != NULL &&
+                 match_here(rest + white, len - white, section, &cut) > 0;
+    if ((white == len || cut) && !p->final)
+        return false;
+    if (white == len || (calls && !cut)) {
+        p->answering = false;
+        p->space.len = 0;
+        p->at += strlen(tag) + white;
+    } else {
+        emit_text(p, CHAT_CONTENT, tag, strlen(tag));
+        p->at += strlen(tag);
+    }
+    return true;
 }
 
 static bool step_content(struct chat_parser *p) {
@@ -468,28 +427,24 @@ static bool step_content(struct chat_parser *p) {
     p->at += hit.pos;
     if (hit.which < 0)
         return false;
-    size_t len = strlen(markers[hit.which]);
-    if (hit.which >= MARK_SECTION) {
-        doubt_begin(p, len);
-        if (hit.which == MARK_FUNCTION)
-            p->at -= len; /* the next state reads it */
-        p->state = p->syntax->first;
+    if (hit.which == MARK_ANSWER_END)
+        return take_answer_end(p, markers[hit.which]);
+    if (hit.which < MARK_SECTION) {
+        take_tag(p, hit.which, markers[hit.which], at_start);
         return true;
     }
-    if (at_start) {
-        emit_tag(p);
-        p->state = hit.which == MARK_THINK ? PARSE_REASONING : PARSE_CONTENT;
-    } else {
-        emit_text(p, CHAT_CONTENT, input(p), len);
-    }
-    p->at += len;
+    size_t len = strlen(markers[hit.which]);
+    doubt_begin(p, len);
+    if (hit.which == MARK_BARE)
+        p->at -= len; /* the next state reads it */
+    p->state = p->syntax->first;
     return true;
 }
 
-/* Calls in special tokens end the thinking too: no other text has them. */
 static bool step_reasoning(struct chat_parser *p) {
-    bool tagged = p->syntax->first == PARSE_TAGGED_SECTION;
-    const char *markers[] = {p->o.style.think_end, tagged ? p->syntax->section_begin : NULL};
+    bool calls = p->syntax->ends_thoughts;
+    const char *markers[] = {p->o.style.think_end, calls ? p->syntax->section_begin : NULL,
+                             calls ? p->syntax->bare_begin : NULL};
     if (p->skip_space) { /* some repeat the tag that the prompt ended with */
         if (!skip_white(p))
             return false;
@@ -528,7 +483,14 @@ static const parse_step steps[PARSE_N_STATES] = {
     [PARSE_XML_KEY] = step_xml_key,
     [PARSE_XML_VALUE_OPEN] = step_xml_value_open,
     [PARSE_XML_VALUE] = step_xml_value,
+    [PARSE_XML_ATTRIBUTES] = step_xml_attributes,
     [PARSE_XML_CLOSE] = step_xml_close,
+    [PARSE_XML_JSON] = step_xml_json,
+    [PARSE_RECIPIENT] = step_recipient,
+    [PARSE_LOOSE_FIRST] = step_loose_first,
+    [PARSE_LOOSE_NAME] = step_loose_name,
+    [PARSE_LOOSE] = step_loose,
+    [PARSE_LOOSE_NEXT] = step_loose_next,
     [PARSE_HARMONY_HEADER] = step_harmony_header,
     [PARSE_HARMONY_BODY] = step_harmony_body,
 };
@@ -552,23 +514,33 @@ static void run(struct chat_parser *p) {
     flush_arguments(p);
 }
 
+/* Whether it does but for white space. */
+static bool prompt_ends(const struct chat_parse_options *o, const char *tag) {
+    size_t n = strlen(tag), end = o->prompt == NULL ? 0 : o->prompt_len;
+    while (end > 0 && is_white(o->prompt[end - 1]))
+        end--;
+    return n > 0 && end >= n && memcmp(o->prompt + end - n, tag, n) == 0;
+}
+
 enum status chat_parser_open(struct chat_parser **out, const struct chat_parse_options *options,
                              struct err *err) {
     struct chat_parser *p = mem_calloc(1, sizeof *p);
     if (p == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for the output parser");
     p->o = *options;
-    /* Without tools nothing is a call. Harmony's channels frame every answer, though. */
-    if (json_array_size(options->tools) == 0 && options->style.format != CHAT_HARMONY)
+    /* Without tools nothing is a call. Some formats frame every answer, though. */
+    if (json_array_size(options->tools) == 0 &&
+        !syntax_of(options->style.format)->frames_answers)
         p->o.style.format = CHAT_PLAIN;
-    p->syntax = &syntaxes[p->o.style.format];
+    p->syntax = syntax_of(p->o.style.format);
     const char *begin = options->style.think_begin;
-    size_t n = strlen(begin), end = options->prompt == NULL ? 0 : options->prompt_len;
-    while (end > 0 && is_white(options->prompt[end - 1]))
-        end--;
-    if (n > 0 && end >= n && memcmp(options->prompt + end - n, begin, n) == 0) {
+    if (prompt_ends(options, begin)) {
         p->state = PARSE_REASONING;
         p->skip_space = true;
+    }
+    if (p->syntax->first == PARSE_RECIPIENT && prompt_ends(options, p->syntax->section_begin)) {
+        doubt_begin(p, 0);
+        p->state = PARSE_RECIPIENT;
     }
     if (options->style.format == CHAT_HARMONY)
         harmony_open(p);

@@ -22,13 +22,25 @@ enum chat_format {
     CHAT_PLAIN,    /* no tool calls */
     CHAT_HERMES,   /* <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Qwen, Hermes) */
     CHAT_QWEN_XML, /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
+    CHAT_SEED,     /* <seed:tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
     CHAT_MINIMAX,  /* <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE... */
-    CHAT_GLM,      /* <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... */
-    CHAT_LLAMA3,   /* {"name": ..., "parameters": {...}}, alone or after <|python_tag|> */
-    CHAT_MISTRAL,  /* [TOOL_CALLS][{"name": ...}] or [TOOL_CALLS]NAME[ARGS]{...} */
-    CHAT_DEEPSEEK, /* <｜tool▁calls▁begin｜>... of V3, R1 and V3.1 */
-    CHAT_KIMI,     /* <|tool_calls_section_begin|>... */
-    CHAT_HARMONY,  /* gpt-oss: <|channel|>analysis<|message|>... */
+    CHAT_DSML_V32, /* <｜DSML｜function_calls><｜DSML｜invoke name="NAME">... of DeepSeek V3.2 */
+    CHAT_DSML,      /* <｜DSML｜tool_calls>... of DeepSeek V4 */
+    CHAT_GLM,       /* <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... */
+    CHAT_LLAMA3,    /* {"name": ..., "parameters": {...}}, alone or after <|python_tag|> */
+    CHAT_MISTRAL,   /* [TOOL_CALLS][{"name": ...}] or [TOOL_CALLS]NAME[ARGS]{...} */
+    CHAT_GRANITE,   /* <|tool_call|>[{"name": ...}] of Granite 3; Phi 4 mini closes it, too */
+    CHAT_COMMAND_R, /* Action: ```json [{"tool_name": ..., "parameters": {...}}]``` */
+    CHAT_COMMAND_A, /* <|START_ACTION|>[{"tool_name": ...}]<|END_ACTION|>, from R7B on */
+    CHAT_APERTUS,   /* <|tools_prefix|>[{"NAME": {...}}]<|tools_suffix|> */
+    CHAT_FIREFUNCTION,    /* functools[{"name": ..., "arguments": {...}}] */
+    CHAT_FUNCTIONARY,     /* <function=NAME>{...}</function>, of v3.1 */
+    CHAT_FUNCTIONARY_V32, /* >>>NAME and {...} on the next line; >>>all and the answer */
+    CHAT_GEMMA,           /* <|tool_call>call:NAME{KEY:VALUE,...}<tool_call|>, of Gemma 4 */
+    CHAT_LFM2,            /* <|tool_call_start|>[NAME(KEY=VALUE, ...)]<|tool_call_end|> */
+    CHAT_DEEPSEEK,        /* <｜tool▁calls▁begin｜>... of V3, R1 and V3.1 */
+    CHAT_KIMI,            /* <|tool_calls_section_begin|>... */
+    CHAT_HARMONY,         /* gpt-oss: <|channel|>analysis<|message|>... */
     CHAT_N_FORMATS
 };
 
@@ -36,6 +48,8 @@ enum chat_format {
 struct chat_style {
     enum chat_format format;
     const char *think_begin, *think_end;
+    const char *answer_begin,
+        *answer_end; /* what follows may be in tags, too; "" or NULL: not */
 };
 
 /* By the text of the template, and then by `has_token` (may be NULL), which says whether the

@@ -36,6 +36,18 @@ static bool word_is(const char *word, size_t len, const char *s) {
     return len == strlen(s) && memcmp(word, s, len) == 0;
 }
 
+/* Of several the last counts: "commentary to=assistant<|channel|>analysis" is thought. */
+static bool last_channel(const struct buf *header, const char **word, size_t *len) {
+    struct buf rest = *header; /* borrowed */
+    bool found = false;
+    while (header_word(&rest, CHANNEL, word, len)) {
+        found = true;
+        rest.len = (size_t)(header->bytes + header->len - *word);
+        rest.bytes = header->bytes + header->len - rest.len;
+    }
+    return found;
+}
+
 static void open_body(struct chat_parser *p) {
     static const char prefix[] = "functions.";
     const char *word;
@@ -52,8 +64,7 @@ static void open_body(struct chat_parser *p) {
         p->route = ROUTE_CALL;
         p->value.len = 0;
         call_begin(p, word + skip, len - skip);
-    } else if (header_word(&p->header, CHANNEL, &word, &len) &&
-               word_is(word, len, "analysis")) {
+    } else if (last_channel(&p->header, &word, &len) && word_is(word, len, "analysis")) {
         p->route = ROUTE_REASONING;
     }
     p->header.len = 0;

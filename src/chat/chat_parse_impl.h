@@ -24,9 +24,16 @@ enum parse_state {
     PARSE_XML_NAME,
     PARSE_XML_PARAM,
     PARSE_XML_KEY,
+    PARSE_XML_ATTRIBUTES,
     PARSE_XML_VALUE_OPEN,
     PARSE_XML_VALUE,
     PARSE_XML_CLOSE,
+    PARSE_XML_JSON,    /* a function's arguments in one piece */
+    PARSE_RECIPIENT,   /* Functionary's >>>NAME */
+    PARSE_LOOSE_FIRST, /* calls written nearly as JSON or Python */
+    PARSE_LOOSE_NAME,
+    PARSE_LOOSE,
+    PARSE_LOOSE_NEXT,
     PARSE_HARMONY_HEADER,
     PARSE_HARMONY_BODY,
     PARSE_N_STATES
@@ -55,6 +62,27 @@ struct call_scan {
     bool streams;         /* the value goes out as it comes */
 };
 
+#define LOOSE_MAX_DEPTH 64
+
+/* Arguments that are nearly JSON, and what of them is written as JSON already. */
+struct loose_scan {
+    enum {
+        LOOSE_KEY,
+        LOOSE_COLON,
+        LOOSE_VALUE,
+        LOOSE_TEXT,
+        LOOSE_WORD,
+        LOOSE_AFTER /* a value */
+    } at;
+    bool of_key;     /* the text is a key */
+    char quote;      /* that ends the text; 0: the syntax's */
+    unsigned nested; /* brackets within a word */
+    size_t n_args;   /* without a name */
+    size_t depth; /* of open brackets, below: '[' or '{', and whether there is a member yet */
+    char open[LOOSE_MAX_DEPTH];
+    bool filled[LOOSE_MAX_DEPTH];
+};
+
 struct chat_parser {
     struct chat_parse_options o;
     const struct call_syntax *syntax;
@@ -70,6 +98,7 @@ struct chat_parser {
     struct buf space; /* the white space at the end of content or reasoning, held back */
     bool skip_space;  /* next to a tag */
     bool said;        /* content since the beginning or the last call */
+    bool answering;   /* the tag that the answer begins with was there */
 
     size_t n_calls;
     bool in_call, any_arguments;
@@ -80,11 +109,13 @@ struct chat_parser {
     struct buf name, id; /* of the call; both NUL-terminated when used */
 
     struct call_scan call;
+    struct loose_scan loose;
     bool in_list, bare;
 
     struct buf key, value; /* XML style */
     size_t n_params;
-    unsigned value_types; /* TYPE_x */
+    unsigned value_types;                                     /* TYPE_x */
+    enum { SAYS_NOTHING, SAYS_STRING, SAYS_JSON } value_says; /* an attribute */
     enum {
         VALUE_COLLECTED, /* to see what it is; its text is in `value` */
         VALUE_TEXT_OR_NULL,
@@ -101,10 +132,20 @@ struct call_syntax {
     const char *name;
     enum parse_state first; /* after a section's beginning */
     const char *section_begin, *section_end;
+    const char *bare_begin; /* of a call whose section's beginning was left out */
+    bool ends_thoughts;     /* calls are made of tokens that no thought has */
+    bool known_names;       /* only of functions that there are: the tags are no tokens */
+    bool frames_answers;    /* whether or not there are functions to call */
+    bool name_is_key;       /* a call's JSON is {"NAME": {...}} */
     const char *call_begin, *call_sep, *call_end;                  /* between special tokens */
     const char *function_begin, *function_name_end, *function_end; /* XML style */
-    const char *param_begin, *key_end, *value_begin, *value_end;
+    const char *param_begin, *key_end, *attributes_end, *value_begin, *value_end;
+    bool value_lines;   /* a line end after a value's beginning and before its end is layout */
+    bool value_is_json; /* all arguments are one */
+    const char *quote;  /* of texts, where it is a token */
 };
+
+const struct call_syntax *syntax_of(enum chat_format format);
 
 /* ---- buffers ----------------------------------------------------------------------------- */
 
@@ -142,6 +183,7 @@ enum accept { ACCEPT_NO, ACCEPT_YES, ACCEPT_WAIT };
 enum accept accept_text(struct chat_parser *p, const char *text);
 
 bool is_white(char c);
+void trim(const char **text, size_t *len);
 
 /* ---- output ------------------------------------------------------------------------------ */
 
@@ -151,6 +193,8 @@ void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *tex
 void doubt_begin(struct chat_parser *p, size_t marker_len);
 /* It was none: its marker is content, and the rest is read again. */
 void doubt_fail(struct chat_parser *p);
+/* Ends what was begun: the call if there is one, and the section. What comes next is content. */
+bool leave(struct chat_parser *p);
 
 void call_begin(struct chat_parser *p, const char *name, size_t len);
 void call_begin_named(struct chat_parser *p); /* its name is in p->name already */
@@ -162,6 +206,8 @@ const json_t *find_param(const struct chat_parser *p, const char *key);
 /* The types that they allow it; 0: they do not say. */
 enum { TYPE_STRING = 1, TYPE_NULL = 2, TYPE_BOOLEAN = 4, TYPE_OTHER = 8 };
 unsigned param_types(const struct chat_parser *p, const char *key);
+/* The name of the function's parameter in this place; NULL: there is none. */
+const char *nth_param(const struct chat_parser *p, size_t n);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 /* Whether a function can have this name. Formats that do not quote it would take prose for it. */
 bool is_function_name(const struct chat_parser *p, const char *name, size_t len);
@@ -189,7 +235,14 @@ bool step_xml_param(struct chat_parser *p);
 bool step_xml_key(struct chat_parser *p);
 bool step_xml_value_open(struct chat_parser *p);
 bool step_xml_value(struct chat_parser *p);
+bool step_xml_attributes(struct chat_parser *p);
 bool step_xml_close(struct chat_parser *p);
+bool step_xml_json(struct chat_parser *p);
+bool step_recipient(struct chat_parser *p);
+bool step_loose_first(struct chat_parser *p);
+bool step_loose_name(struct chat_parser *p);
+bool step_loose(struct chat_parser *p);
+bool step_loose_next(struct chat_parser *p);
 bool step_harmony_header(struct chat_parser *p);
 bool step_harmony_body(struct chat_parser *p);
 void harmony_open(struct chat_parser *p);

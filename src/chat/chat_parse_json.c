@@ -1,4 +1,5 @@
-/* Calls written as JSON objects with a name and arguments: Hermes, Llama 3, Mistral. */
+/* Calls written as JSON objects with a name and arguments: Hermes, Llama 3, Mistral,
+ * Granite, Command R, Firefunction; and with the name as key: Apertus. */
 #include "chat/chat_parse_impl.h"
 
 /* ---- where a value ends ------------------------------------------------------------------ */
@@ -73,7 +74,8 @@ static void copy_string(struct chat_parser *p, struct buf *to) {
 
 /* Bare JSON calls only a function that the request has; anything else is an answer in JSON. */
 static bool may_call(const struct chat_parser *p) {
-    return p->name.len > 0 && (!p->bare || is_tool_name(p, p->name.bytes, p->name.len));
+    bool any = !p->bare && !p->syntax->known_names;
+    return p->name.len > 0 && (any || is_tool_name(p, p->name.bytes, p->name.len));
 }
 
 static void key_done(struct chat_parser *p) {
@@ -81,6 +83,7 @@ static void key_done(struct chat_parser *p) {
         const char *key;
         int kind;
     } keys[] = {{"\"name\"", KEY_NAME},
+                {"\"tool_name\"", KEY_NAME},
                 {"\"arguments\"", KEY_ARGUMENTS},
                 {"\"parameters\"", KEY_ARGUMENTS},
                 {"\"id\"", KEY_ID}};
@@ -90,6 +93,10 @@ static void key_done(struct chat_parser *p) {
         if (text->len == strlen(keys[i].key) &&
             memcmp(text->bytes, keys[i].key, text->len) == 0)
             p->call.key_kind = keys[i].kind;
+    if (p->syntax->name_is_key && !p->in_call) {
+        copy_string(p, &p->name);
+        p->call.key_kind = KEY_ARGUMENTS;
+    }
 }
 
 static void value_done(struct chat_parser *p) {
@@ -105,12 +112,14 @@ static void value_done(struct chat_parser *p) {
     c->streams = false;
     c->text.len = 0;
     c->at = CALL_COMMA_OR_END;
+    if (p->syntax->name_is_key) /* another key is another call */
+        call_end(p);
 }
 
 /* An object's arguments go out as they come once the name is known. */
 static bool value_open(struct chat_parser *p, char ch) {
     struct call_scan *c = &p->call;
-    if (!scan_open(&c->value_scan, ch))
+    if (!scan_open(&c->value_scan, ch) || (p->syntax->name_is_key && ch != '{'))
         return false;
     c->at = CALL_VALUE;
     c->text.len = 0;
@@ -127,7 +136,8 @@ static bool value_open(struct chat_parser *p, char ch) {
 
 /* The object's closing brace. False if it was no call. */
 static bool object_done(struct chat_parser *p) {
-    if (!p->in_call) {
+    bool called = p->syntax->name_is_key && !p->doubtful;
+    if (!p->in_call && !called) {
         bool complete = may_call(p) && (!p->bare || p->call.arguments.len > 0);
         if (!complete)
             return false;
@@ -251,7 +261,9 @@ static void section_over(struct chat_parser *p) {
  * content. */
 static enum accept accept_section_end(struct chat_parser *p) {
     size_t before = p->at;
-    while (input_len(p) > 0 && (is_white(*input(p)) || *input(p) == '}' || *input(p) == '`'))
+    bool fence = section_end(p) != NULL && *section_end(p) != '`';
+    while (input_len(p) > 0 &&
+           (is_white(*input(p)) || *input(p) == '}' || (fence && *input(p) == '`')))
         p->at++;
     enum accept closes = accept_text(p, section_end(p));
     if (closes != ACCEPT_YES)
@@ -352,6 +364,8 @@ bool step_value(struct chat_parser *p) {
         if (result != SCAN_MORE) {
             call_end(p);
             section_over(p);
+            if (p->syntax->value_is_json)
+                p->state = PARSE_JSON_NEXT; /* where the function's end is read */
             return true;
         }
     }

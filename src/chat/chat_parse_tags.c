@@ -1,28 +1,9 @@
-/* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax). */
+/* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax, Seed,
+ * DeepSeek's DSML, Functionary). */
 #include "base/json.h"
 #include "chat/chat_parse_impl.h"
 
 #include <stdio.h>
-
-/* Ends what was begun: the call if there is one, and the section. What comes next is content. */
-static bool leave(struct chat_parser *p) {
-    if (p->doubtful) {
-        doubt_fail(p);
-        return true;
-    }
-    call_end(p);
-    p->state = PARSE_CONTENT;
-    return true;
-}
-
-static void trim(const char **text, size_t *len) {
-    while (*len > 0 && is_white(**text)) {
-        ++*text;
-        --*len;
-    }
-    while (*len > 0 && is_white((*text)[*len - 1]))
-        --*len;
-}
 
 /* ---- special tokens ---------------------------------------------------------------------- */
 
@@ -205,7 +186,39 @@ bool step_xml_name(struct chat_parser *p) {
     keep_bytes(p, &p->name, name, len);
     p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
     p->n_params = 0;
-    p->state = PARSE_XML_PARAM;
+    p->state = s->value_is_json ? PARSE_XML_JSON : PARSE_XML_PARAM;
+    return true;
+}
+
+/* After the name of a function whose arguments are one object. */
+bool step_xml_json(struct chat_parser *p) {
+    if (!skip_white(p))
+        return false;
+    if (*input(p) != '{')
+        return leave(p);
+    call_begin_named(p);
+    p->call.streams = false; /* the value has not begun */
+    p->state = PARSE_VALUE;
+    return true;
+}
+
+/* A line with whom the model speaks to: >>>all is who reads the answer, any other is a function.
+ * Prose has such lines, too, but not with the name of a function and an object. */
+bool step_recipient(struct chat_parser *p) {
+    const char *const ends[] = {"\n"};
+    struct marker_hit hit = find_marker(p, ends, 1);
+    const char *name = input(p);
+    size_t len = hit.pos;
+    bool all = hit.which == 0 && len == 3 && memcmp(name, "all", 3) == 0;
+    if (hit.pos > MAX_NAME_BYTES || (hit.which == 0 && !all && !is_tool_name(p, name, len)))
+        return leave(p);
+    if (hit.which < 0)
+        return false;
+    p->name.len = 0;
+    keep_bytes(p, &p->name, name, len);
+    p->at += len + 1;
+    p->state = all ? PARSE_CONTENT : PARSE_XML_JSON;
+    p->doubtful = !all && p->doubtful;
     return true;
 }
 
@@ -267,7 +280,9 @@ bool step_xml_param(struct chat_parser *p) {
 /* The value's opening: its key is known, and so its type. */
 static void begin_value(struct chat_parser *p) {
     const char *key = buf_cstr(&p->key);
-    unsigned types = param_types(p, key);
+    unsigned types = p->value_says == SAYS_NOTHING  ? param_types(p, key)
+                     : p->value_says == SAYS_STRING ? TYPE_STRING
+                                                    : TYPE_OTHER;
     p->value_types = types;
     p->value_kind = (types & TYPE_STRING) == 0 ? VALUE_COLLECTED
                     : (types & TYPE_NULL) != 0 ? VALUE_TEXT_OR_NULL
@@ -302,10 +317,35 @@ bool step_xml_key(struct chat_parser *p) {
         memmove(p->key.bytes, key, len);
         p->key.len = len;
     }
-    if (p->syntax->value_begin != NULL)
+    p->value_says = SAYS_NOTHING;
+    if (p->syntax->attributes_end != NULL)
+        p->state = PARSE_XML_ATTRIBUTES;
+    else if (p->syntax->value_begin != NULL)
         p->state = PARSE_XML_VALUE_OPEN;
     else
         begin_value(p);
+    return true;
+}
+
+/* DeepSeek says of each value whether it is a string as it stands, or JSON. */
+bool step_xml_attributes(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->attributes_end};
+    struct marker_hit hit = find_marker(p, ends, 1);
+    if (hit.which < 0 && p->final) {
+        break_off_xml_call(p);
+        emit_text(p, CHAT_CONTENT, p->key.bytes, p->key.len);
+        emit_text(p, CHAT_CONTENT, input(p), hit.pos);
+        p->at += hit.pos;
+    }
+    if (hit.which < 0)
+        return false;
+    static const char string[] = "string=\"true\"", json[] = "string=\"false\"";
+    if (memmem(input(p), hit.pos, string, sizeof string - 1) != NULL)
+        p->value_says = SAYS_STRING;
+    else if (memmem(input(p), hit.pos, json, sizeof json - 1) != NULL)
+        p->value_says = SAYS_JSON;
+    p->at += hit.pos + strlen(ends[0]);
+    begin_value(p);
     return true;
 }
 
@@ -327,7 +367,7 @@ static void put_value(struct chat_parser *p, const char *text, size_t len);
 
 /* As long as the value may become null it is held back; then its text so far goes out. */
 static void put_text_or_null(struct chat_parser *p, const char *text, size_t len) {
-    const char *null = p->syntax->value_begin == NULL ? "null\n" : "null";
+    const char *null = p->syntax->value_lines ? "null\n" : "null";
     keep_bytes(p, &p->value, text, len);
     if (p->value.len <= strlen(null) && memcmp(p->value.bytes, null, p->value.len) == 0)
         return;
@@ -343,7 +383,7 @@ static void put_text_or_null(struct chat_parser *p, const char *text, size_t len
 static void put_value(struct chat_parser *p, const char *text, size_t len) {
     if (p->value_at_start && len > 0) {
         p->value_at_start = false;
-        if (p->syntax->value_begin == NULL && *text == '\n') {
+        if (p->syntax->value_lines && *text == '\n') {
             text++;
             len--;
         }
@@ -360,7 +400,7 @@ static void put_value(struct chat_parser *p, const char *text, size_t len) {
     }
     call_arguments_escaped(p, p->value.bytes, p->value.len); /* a line end held back */
     p->value.len = 0;
-    if (p->syntax->value_begin == NULL && text[len - 1] == '\n')
+    if (p->syntax->value_lines && text[len - 1] == '\n')
         keep_bytes(p, &p->value, text + --len, 1);
     call_arguments_escaped(p, text, len);
 }
@@ -390,7 +430,7 @@ static void end_value(struct chat_parser *p) {
     }
     const char *text = p->value.bytes;
     size_t len = p->value.len;
-    if (p->syntax->value_begin == NULL && len > 0 && text[len - 1] == '\n')
+    if (p->syntax->value_lines && len > 0 && text[len - 1] == '\n')
         len--;
     json_t *json = len > 0 ? json_read(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
     const char *trimmed = text, *literal;
@@ -427,8 +467,8 @@ static enum accept function_ends(const struct chat_parser *p) {
 static enum accept next_param_begins(struct chat_parser *p) {
     const char *key_end = p->syntax->key_end, *key = input(p) + strlen(p->syntax->param_begin);
     size_t len = input_len(p) - strlen(p->syntax->param_begin);
-    bool at_line = p->syntax->value_begin == NULL && p->value.len > 0 &&
-                   p->value.bytes[p->value.len - 1] == '\n';
+    bool at_line =
+        p->syntax->value_lines && p->value.len > 0 && p->value.bytes[p->value.len - 1] == '\n';
     if (!at_line)
         return ACCEPT_NO;
     const char *end = memmem(key, len, key_end, strlen(key_end));

@@ -2,192 +2,7 @@
  * an assistant's message with a tool call, rendered, is what the model would have written, and
  * parsing it must give the call back. Every text is also fed in two pieces, cut at every byte,
  * and byte by byte: the result must not change. */
-#include "base/mem.h"
-#include "base/util.h"
-#include "chat/chat_parse.h"
-#include "jinja/template.h"
-
-#include "fixture.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-/* All events as one text: "R(reasoning)C(content)[name id|arguments]". */
-struct record {
-    char text[1 << 16];
-    size_t n;
-    int last; /* the kind of the last event */
-    char arguments[1 << 12];
-    size_t n_arguments, n_deltas;
-    char content[1 << 16];
-    size_t n_content;
-};
-
-static void append(struct record *r, const char *text, size_t len) {
-    assert_true(r->n + len < sizeof r->text);
-    memcpy(r->text + r->n, text, len);
-    r->n += len;
-    r->text[r->n] = '\0';
-}
-
-static void on_event(void *arg, const struct chat_event *e) {
-    struct record *r = arg;
-    bool goes_on = r->last == (int)e->kind;
-    r->last = (int)e->kind;
-    switch (e->kind) {
-    case CHAT_CONTENT:
-        append(r, goes_on ? "" : "C:", goes_on ? 0 : 2);
-        memcpy(r->content + r->n_content, e->text, e->len);
-        r->n_content += e->len;
-        break;
-    case CHAT_REASONING:
-        append(r, goes_on ? "" : "R:", goes_on ? 0 : 2);
-        break;
-    case CHAT_CALL_BEGIN:
-        append(r, "[", 1);
-        append(r, e->id, strlen(e->id));
-        append(r, "#", 1);
-        break;
-    case CHAT_ARGUMENTS:
-        append(r, goes_on ? "" : "|", goes_on ? 0 : 1);
-        memcpy(r->arguments + r->n_arguments, e->text, e->len);
-        r->n_arguments += e->len;
-        r->n_deltas++;
-        break;
-    case CHAT_CALL_END:
-        append(r, "]", 1);
-        break;
-    }
-    append(r, e->text, e->len);
-}
-
-static bool cut_off; /* what chat_parser_end() is told */
-
-static void parse_pieces(struct record *r, const struct chat_parse_options *options,
-                         const char *text, size_t len, size_t first, size_t step) {
-    struct chat_parse_options o = *options;
-    struct chat_parser *p;
-    struct err err;
-    *r = (struct record){.last = -1};
-    o.on_event = on_event;
-    o.arg = r;
-    assert_int_equal(chat_parser_open(&p, &o, &err), ST_OK);
-    for (size_t at = 0; at < len;) {
-        size_t n = MIN(at < first ? first - at : step, len - at);
-        assert_int_equal(chat_parser_put(p, text + at, n, &err), ST_OK);
-        at += n;
-    }
-    assert_int_equal(chat_parser_end(p, cut_off, &err), ST_OK);
-    chat_parser_close(p);
-}
-
-/* Parses whole, and cut at every byte; all must agree. */
-static struct record *parse(const struct chat_parse_options *options, const char *text,
-                            size_t len) {
-    static struct record whole, cut;
-    parse_pieces(&whole, options, text, len, len, len);
-    for (size_t at = 1; at <= len; at++) {
-        parse_pieces(&cut, options, text, len, at, at == len ? 1 : len);
-        if (strcmp(cut.text, whole.text) != 0)
-            print_message("cut at %zu of %s\n  whole %s\n  cut   %s\n", at, text, whole.text,
-                          cut.text);
-        assert_string_equal(cut.text, whole.text);
-    }
-    parse_pieces(&cut, options, text, len, 1, 1);
-    assert_string_equal(cut.text, whole.text);
-    return &whole;
-}
-
-/* ---- golden ------------------------------------------------------------------------------ */
-
-static const struct template_clock golden_clock = {2024, 11, 20, 9, 8, 7};
-
-static char *render(const struct template *t, const json_t *conversation, size_t n_messages,
-                    bool prompt) {
-    json_t *vars = json_deep_copy(conversation), *messages = json_object_get(vars, "messages");
-    while (json_array_size(messages) > n_messages)
-        json_array_remove(messages, json_array_size(messages) - 1);
-    json_object_set_new(vars, "add_generation_prompt", json_boolean(prompt));
-    json_object_set_new(vars, "bos_token", json_string(""));
-    json_object_set_new(vars, "eos_token", json_string("<EOS>"));
-    char *text = NULL;
-    size_t len;
-    struct err err;
-    if (template_render(t, vars, &golden_clock, &text, &len, &err) != ST_OK)
-        text = NULL;
-    json_decref(vars);
-    return text;
-}
-
-/* Where the model's own text begins: after what both have in common, before a tag that only
- * begins alike. */
-static size_t common_prefix(const char *a, const char *b) {
-    size_t k = 0;
-    while (a[k] != '\0' && a[k] == b[k])
-        k++;
-    for (size_t back = 0; back < 3 && back < k; back++)
-        if (b[k - 1 - back] == '<')
-            return k - 1 - back;
-    return k;
-}
-
-static void cut_at_end_token(char *text) {
-    static const char *const ends[] = {
-        "<EOS>",           "<|im_end|>",   "<|eot_id|>",
-        "<|end_of_text|>", "</assistant>", "<｜end▁of▁sentence｜>",
-        "<|role_end|>",    "<sep>",        "[e~["};
-    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
-        char *end = strstr(text, ends[i]);
-        if (end != NULL)
-            *end = '\0';
-    }
-}
-
-static char *read_template(const char *name, struct template **t) {
-    char path[256];
-    size_t len = 0;
-    struct err err = {.text = ""};
-    snprintf(path, sizeof path, "chat-templates/templates/%s.jinja", name);
-    char *source = (char *)read_whole(golden_path(path), &len);
-    assert_non_null(source);
-    source[len] = '\0';
-    assert_int_equal(template_compile(t, source, len, &err), ST_OK);
-    return source;
-}
-
-static void check_template(const char *name, enum chat_format format, const char *begin,
-                           const json_t *conversation) {
-    struct template *t;
-    char *source = read_template(name, &t);
-    struct chat_style style = chat_style_detect(source, NULL, NULL);
-    if (style.format != format)
-        print_message("%s: taken for %s\n", name, chat_format_name(style.format));
-    assert_int_equal(style.format, format);
-    char *prompt = render(t, conversation, 1, true), *full = render(t, conversation, 2, false);
-    assert_non_null(prompt);
-    assert_non_null(full);
-    size_t k = common_prefix(prompt, full);
-    char *text = full + k;
-    cut_at_end_token(text);
-    struct chat_parse_options o = {.style = style,
-                                   .prompt = prompt,
-                                   .prompt_len = k,
-                                   .tools = json_object_get(conversation, "tools")};
-    const struct record *r = parse(&o, text, strlen(text));
-    char expected[256];
-    snprintf(expected, sizeof expected,
-             "[%s#get_weather|{\"city\": \"Paris\", \"unit\": \"celsius\"}]", begin);
-    if (strcmp(r->text, expected) != 0)
-        print_message("%s: %s\n", name, text);
-    assert_string_equal(r->text, expected);
-    mem_free(prompt);
-    mem_free(full);
-    template_close(t);
-    free(source);
-}
+#include "chat_record.h"
 
 static void templates_own_calls_come_back(void **state) {
     (void)state;
@@ -201,6 +16,7 @@ static void templates_own_calls_come_back(void **state) {
         {"Qwen-QwQ-32B", CHAT_HERMES, ""},
         {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", CHAT_HERMES, ""},
         {"ibm-granite-granite-4.0", CHAT_HERMES, ""},
+        {"ibm-granite-granite-4.1", CHAT_HERMES, ""},
         {"MiMo-VL", CHAT_HERMES, ""},
         {"Bielik-11B-v3.0-Instruct", CHAT_HERMES, ""},
         {"Reka-Edge", CHAT_HERMES, ""},
@@ -227,6 +43,18 @@ static void templates_own_calls_come_back(void **state) {
         {"Kimi-K2-Thinking", CHAT_KIMI, "functions.get_weather:0"},
         {"moonshotai-Kimi-K2", CHAT_KIMI, "functions.get_weather:0"},
         {"openai-gpt-oss-120b", CHAT_HARMONY, ""},
+        {"ByteDance-Seed-OSS", CHAT_SEED, ""},
+        {"deepseek-ai-DeepSeek-V3.2", CHAT_DSML_V32, ""},
+        {"deepseek-ai-DeepSeek-V4", CHAT_DSML, ""},
+        {"deepseek-ai-DeepSeek-V4-ik", CHAT_DSML, ""},
+        {"deepseek-ai-DeepSeek-V4-Flash-0731", CHAT_DSML, ""},
+        {"google-gemma-4-31B-it", CHAT_GEMMA, ""},
+        {"google-gemma-4-31B-it-interleaved", CHAT_GEMMA, ""},
+        {"LFM2.5-8B-A1B", CHAT_LFM2, ""},
+        {"CohereForAI-c4ai-command-r7b-12-2024-tool_use", CHAT_COMMAND_A, ""},
+        {"Cohere2MoE", CHAT_COMMAND_A, ""},
+        {"Apertus-8B-Instruct", CHAT_APERTUS, ""},
+        {"meetkai-functionary-medium-v3.1", CHAT_FUNCTIONARY, ""},
     };
     json_error_t e;
     json_t *all = json_load_file(golden_path("chat-templates/conversations.json"), 0, &e);
@@ -237,23 +65,6 @@ static void templates_own_calls_come_back(void **state) {
 }
 
 /* ---- by hand ----------------------------------------------------------------------------- */
-
-static const char tools_text[] =
-    "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
-    "\"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"code\": {\"type\": "
-    "\"string\"}}}}}, {\"name\": \"sub\", \"parameters\": {}}, "
-    "{\"name\": \"typed\", \"input_schema\": {\"properties\": {\"any\": {\"anyOf\": "
-    "[{\"type\": \"string\"}, {\"type\": \"null\"}]}, \"list\": {\"type\": [\"string\", "
-    "\"null\"]}, \"enum\": {\"enum\": [\"1\", \"2\"]}, \"flag\": {\"type\": \"boolean\"}, "
-    "\"maybe\": {\"type\": [\"number\", \"null\"]}, "
-    "\"same\": {\"$ref\": \"#/properties/enum\"}, \"all\": {\"allOf\": [{\"$ref\": "
-    "\"#/$defs/E\"}], \"default\": \"1\"}, \"none\": {\"anyOf\": [{\"$ref\": \"#/$defs/E\"}, "
-    "{\"type\": \"null\"}]}, \"round\": {\"$ref\": \"#/$defs/R\"}, \"lost\": {\"$ref\": \"#/x\"}}, "
-    "\"$defs\": {\"E\": {\"type\": \"string\", \"enum\": [\"1\", \"2\"]}, \"R\": {\"anyOf\": "
-    "[{\"$ref\": \"#/$defs/R\"}, {\"$ref\": \"#/$defs/R\"}]}}}}]";
-
-#define THINK "<think>", "</think>"
-#define NO_THINK "", ""
 
 static const struct {
     struct chat_style style;
@@ -276,7 +87,7 @@ static const struct {
      "",
      "The tag <think> is </think> one",
      "C:The tag <think> is </think> one"},
-    {{CHAT_MISTRAL, "[THINK]", "[/THINK]"}, "", "[THINK]a[/THINK]b", "R:aC:b"},
+    {{CHAT_MISTRAL, "[THINK]", "[/THINK]", "", ""}, "", "[THINK]a[/THINK]b", "R:aC:b"},
     {{CHAT_KIMI, THINK},
      "<think>",
      "so <|tool_calls_section_begin|><|tool_call_begin|>functions.add:3"
@@ -668,7 +479,7 @@ static void formats_by_hand(void **state) {
 
 static void bare_json_without_tools_is_content(void **state) {
     (void)state;
-    struct chat_parse_options o = {.style = {CHAT_LLAMA3, "", ""}};
+    struct chat_parse_options o = {.style = {CHAT_LLAMA3, NO_THINK}};
     const char text[] = "{\"name\": \"add\", \"parameters\": {}}";
     assert_string_equal(parse(&o, text, strlen(text))->content, text);
 }
@@ -726,7 +537,7 @@ static void arguments_are_streamed(void **state) {
     json_t *tools = json_loads(tools_text, 0, &e);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         static struct record r;
-        struct chat_parse_options o = {.style = {cases[i].format, "", ""}, .tools = tools};
+        struct chat_parse_options o = {.style = {cases[i].format, NO_THINK}, .tools = tools};
         parse_pieces(&r, &o, cases[i].text, strlen(cases[i].text), 1, 3);
         assert_true(r.n_deltas >= 5);
         r.arguments[r.n_arguments] = '\0';
@@ -765,7 +576,7 @@ static void a_cut_call_does_not_look_whole(void **state) {
     json_t *tools = json_loads(tools_text, 0, &e);
     cut_off = true;
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct chat_parse_options o = {.style = {cases[i].format, "", ""}, .tools = tools};
+        struct chat_parse_options o = {.style = {cases[i].format, NO_THINK}, .tools = tools};
         assert_string_equal(parse(&o, cases[i].text, strlen(cases[i].text))->text,
                             cases[i].expected);
     }
@@ -782,7 +593,7 @@ static void doubt_has_an_end(void **state) {
     memset(text + n, 'y', sizeof text - 1 - n);
     json_error_t e;
     json_t *tools = json_loads(tools_text, 0, &e);
-    struct chat_parse_options o = {.style = {CHAT_HERMES, "", ""}, .tools = tools};
+    struct chat_parse_options o = {.style = {CHAT_HERMES, NO_THINK}, .tools = tools};
     parse_pieces(&whole, &o, text, strlen(text), strlen(text), 1);
     assert_int_equal(whole.n_content, strlen(text));
     static const size_t steps[] = {1, 7, 1000, 32768, 32769};
