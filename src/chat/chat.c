@@ -5,8 +5,10 @@
 #include "base/util.h"
 #include "chat/chat_adapt.h"
 #include "chat/chat_builtin.h"
+#include "chat/chat_write.h"
 
 #include <string.h>
+#include <time.h>
 
 struct chat {
     struct template *template;
@@ -22,14 +24,38 @@ struct chat {
 
 #define NEEDLE "nEEdLe"
 
+/* Firefunction's templates read these. The day, not the second: the prompt's beginning is to stay
+ * what it was. */
+static void add_functions(json_t *vars, const json_t *tools, const struct template_clock *now) {
+    time_t t = time(NULL);
+    struct tm tm;
+    gmtime_r(&t, &tm);
+    json_t *day = now != NULL ? json_sprintf("%04d-%02d-%02d", now->year, now->month, now->day)
+                              : json_sprintf("%04d-%02d-%02d", tm.tm_year + 1900, tm.tm_mon + 1,
+                                             tm.tm_mday);
+    json_object_set_new(vars, "functions", chat_functions_text(tools));
+    json_object_set_new(vars, "datetime", day);
+}
+
+/* The tools as a template takes them, as a new reference; NULL: no memory. */
+static json_t *tools_for(const struct chat_habits *h, const json_t *tools) {
+    if (json_is_array(tools))
+        return chat_adapt_tools(h, tools);
+    return h->wants_tool_list ? json_array() : json_null();
+}
+
 /* Renders a conversation and says whether the needle came through, whole. A template that runs
  * into a limit is not asked again: opening stays quick. Takes the messages and tools. */
 static bool probe_with(struct chat *c, json_t *messages, json_t *tools) {
     json_t *vars = json_deep_copy(c->token_variables);
     json_object_set_new(vars, "messages", messages);
-    json_object_set_new(vars, "tools", tools);
-    json_object_set_new(vars, "add_generation_prompt", json_false());
     const struct template_clock now = {2024, 1, 1, 0, 0, 0};
+    json_object_set_new(
+        vars, "tools", json_is_null(tools) ? tools_for(&c->habits, tools) : json_incref(tools));
+    json_object_set_new(vars, "add_generation_prompt", json_false());
+    if (c->habits.wants_functions)
+        add_functions(vars, tools, &now);
+    json_decref(tools);
     char *text = NULL;
     size_t len;
     struct err ignored;
@@ -60,9 +86,9 @@ struct calling {
     const char *content; /* beside the call; NULL: null */
     const char *id;
     const char *arguments;
-    bool as_text;   /* the arguments are a text */
-    bool reasoning; /* the message tells what was thought */
-    bool second;    /* there is another call before this one */
+    bool as_text;          /* the arguments are a text */
+    bool second;           /* there is another call before this one */
+    const char *reasoning; /* what was thought, or NULL */
 };
 
 static void add_call(json_t *messages, json_t *calls, const char *id, const char *arguments,
@@ -81,8 +107,8 @@ static bool probe_calling(struct chat *c, struct calling q) {
     json_t *message = json_pack("{s:s, s:s?, s:o}", "role", "assistant", "content", q.content,
                                 "tool_calls", calls);
     json_t *messages = json_pack("[{s:s, s:s}, o]", "role", "user", "content", "hi", message);
-    if (q.reasoning)
-        chat_set_reasoning(message, "hm");
+    if (q.reasoning != NULL)
+        chat_set_reasoning(message, q.reasoning);
     if (q.second)
         add_call(messages, calls, "call00000", "{}", q.as_text);
     add_call(messages, calls, q.id, q.arguments, q.as_text);
@@ -102,8 +128,10 @@ static void learn_calls(struct chat *c) {
     struct calling other = plain;
     other.content = NULL;
     h->refuses_null = !probe_calling(c, other);
-    if (!takes)
+    if (!takes) {
+        h->writes = chat_writes_calls(c->style.format) ? c->style.format : CHAT_PLAIN;
         return;
+    }
     other = plain;
     other.id = "call_0123456789abcdef";
     h->refuses_ids = !probe_calling(c, other);
@@ -114,11 +142,19 @@ static void learn_calls(struct chat *c) {
     other = plain;
     other.content = "so";
     bool takes_content = probe_calling(c, other);
-    other.reasoning = true;
+    other.reasoning = "hm";
     h->refuses_both = takes_content && !probe_calling(c, other);
     other = plain;
     other.second = true;
     h->refuses_many = !probe_calling(c, other);
+    other = plain;
+    other.arguments = "{}";
+    other.content = NEEDLE;
+    if (probe_calling(c, other))
+        return;
+    other.content = "";
+    other.reasoning = NEEDLE;
+    h->hides_content = probe_calling(c, other);
 }
 
 /* Whether a question comes through beside this tool. */
@@ -134,7 +170,9 @@ static void learn_tools(struct chat *c) {
 #define DESCRIPTION ", \"description\": \"\""
 #define PARAMETERS(more) ", \"parameters\": {\"type\": \"object\"" more "}"
 #define PROPERTIES ", \"properties\": {}"
+#define BARE_PROPERTY ", \"properties\": {\"x\": {\"type\": \"string\"}}"
     bool takes_less = probe_tool(c, NAME "}") &&
+                      probe_tool(c, NAME DESCRIPTION PARAMETERS(BARE_PROPERTY) "}") &&
                       probe_tool(c, NAME DESCRIPTION PARAMETERS("") "}") &&
                       probe_tool(c, NAME PARAMETERS(PROPERTIES) "}");
     c->habits.wants_whole_tools =
@@ -143,6 +181,7 @@ static void learn_tools(struct chat *c) {
 #undef DESCRIPTION
 #undef PARAMETERS
 #undef PROPERTIES
+#undef BARE_PROPERTY
 }
 
 static void learn_turns(struct chat *c) {
@@ -154,10 +193,22 @@ static void learn_turns(struct chat *c) {
 #undef ASKS
 }
 
+/* The variables without which a template prints nothing. */
+static void learn_variables(struct chat *c) {
+    bool *const wants[] = {&c->habits.wants_tool_list, &c->habits.wants_functions};
+    for (size_t i = 0; i < ARRAY_LEN(wants); i++) {
+        if (probe(c, "[" USER("\"" NEEDLE "\"") "]"))
+            return;
+        *wants[i] = true;
+        *wants[i] = probe(c, "[" USER("\"" NEEDLE "\"") "]");
+    }
+}
+
 /* Only what works the other way round is changed: a template that knows no tools at all gets
  * its messages as they are. */
 static void learn(struct chat *c) {
     struct chat_habits *h = &c->habits;
+    learn_variables(c);
     if (!probe(c, "[" USER("\"" NEEDLE "\"") "]"))
         h->wants_parts =
             probe(c, "[" USER("[{\"type\": \"text\", \"text\": \"" NEEDLE "\"}]") "]");
@@ -286,8 +337,7 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
         return err_set(err, ST_BAD_INPUT, "messages must be a list with at least one message");
     json_t *vars = json_copy((json_t *)c->token_variables);
     json_t *messages = json_deep_copy(request->messages);
-    json_t *tools =
-        request->tools != NULL ? chat_adapt_tools(&c->habits, request->tools) : json_null();
+    json_t *tools = tools_for(&c->habits, request->tools);
     enum status st = ST_NO_MEMORY;
     if (vars == NULL || messages == NULL || tools == NULL)
         err_set(err, st, "no memory for the messages");
@@ -296,6 +346,8 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
     if (st == ST_OK)
         st = chat_adapt(&c->habits, messages, err);
     if (st == ST_OK) {
+        if (c->habits.wants_functions)
+            add_functions(vars, request->tools, request->now);
         if (request->extra != NULL)
             json_object_update(vars, (json_t *)request->extra);
         json_object_set(vars, "messages", messages);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "chat/chat.h"
+#include "chat/chat_write.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -190,6 +191,21 @@ static void join_reasoning(json_t *message) {
     json_decref(content);
 }
 
+/* Where a template shows what was thought before a call, but not what was said, both are. */
+static void content_as_reasoning(json_t *message) {
+    const char *reasoning = json_string_value(json_object_get(message, reasoning_keys[0]));
+    json_t *content = chat_content_text(json_object_get(message, "content"));
+    bool both = reasoning != NULL && *reasoning != '\0';
+    if (json_string_length(content) > 0) {
+        json_t *all = json_sprintf("%s%s%s", both ? reasoning : "", both ? "\n\n" : "",
+                                   json_string_value(content));
+        for (size_t i = 0; i < ARRAY_LEN(reasoning_keys); i++)
+            json_object_set(message, reasoning_keys[i], all);
+        json_decref(all);
+    }
+    json_decref(content);
+}
+
 static enum status adapt_message(const struct chat_habits *h, json_t *message, size_t i,
                                  struct err *err) {
     if (!json_is_object(message) || !json_is_string(json_object_get(message, "role")))
@@ -203,6 +219,8 @@ static enum status adapt_message(const struct chat_habits *h, json_t *message, s
     }
     if (calls != NULL && h->refuses_both)
         join_reasoning(message);
+    if (calls != NULL && h->hides_content)
+        content_as_reasoning(message);
     return adapt_content(h, message, i, err);
 }
 
@@ -330,6 +348,22 @@ static void split_all(const struct chat_habits *h, json_t *messages) {
     json_decref(out);
 }
 
+/* Puts the calls behind what was said. */
+static void write_calls(const struct chat_habits *h, json_t *message) {
+    const json_t *calls = json_object_get(message, "tool_calls");
+    json_t *content = chat_content_text(json_object_get(message, "content"));
+    json_t *text = json_array_size(calls) > 0 ? chat_write_calls(h->writes, calls) : NULL;
+    if (text != NULL) {
+        const char *said = json_string_value(content);
+        json_object_set_new(
+            message, "content",
+            json_sprintf("%s%s", said != NULL ? said : "", json_string_value(text)));
+        json_object_del(message, "tool_calls");
+    }
+    json_decref(text);
+    json_decref(content);
+}
+
 static void adapt_calls(const struct chat_habits *h, json_t *messages) {
     json_t *message;
     size_t i;
@@ -341,6 +375,10 @@ static void adapt_calls(const struct chat_habits *h, json_t *messages) {
         split_all(h, messages);
     if (h->refuses_ids)
         shorten_ids(messages);
+    json_array_foreach(messages, i, message) {
+        if (h->writes != CHAT_PLAIN)
+            write_calls(h, message);
+    }
 }
 
 /* ---- the system's messages --------------------------------------------------------------- */
@@ -481,13 +519,33 @@ static void set_missing(json_t *object, const char *key, json_t *value) {
 json_t *chat_adapt_tools(const struct chat_habits *h, const json_t *tools) {
     if (!h->wants_whole_tools)
         return json_incref((json_t *)tools);
-    json_t *whole = json_deep_copy(tools), *tool;
+    json_t *whole = json_deep_copy(tools), *tool, *property;
+    const char *key;
     size_t i;
     json_array_foreach(whole, i, tool) {
         json_t *function = json_object_get(tool, "function");
         set_missing(function, "description", json_string(""));
         set_missing(function, "parameters", json_pack("{s:s}", "type", "object"));
         set_missing(json_object_get(function, "parameters"), "properties", json_object());
+        json_object_foreach(
+            json_object_get(json_object_get(function, "parameters"), "properties"), key,
+            property) {
+            set_missing(property, "description", json_string(""));
+        }
     }
     return whole;
+}
+
+json_t *chat_functions_text(const json_t *tools) {
+    json_t *functions = json_array(), *tool;
+    size_t i;
+    json_array_foreach((json_t *)tools, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        json_array_append(functions, function != NULL ? function : tool);
+    }
+    char *text = json_dumps(functions, JSON_INDENT(4));
+    json_t *result = text != NULL ? json_string(text) : NULL;
+    free(text);
+    json_decref(functions);
+    return result;
 }

@@ -4,6 +4,7 @@
 #define LOCKSTEP_CHAT_CHAT_ADAPT_H
 
 #include "base/status.h"
+#include "chat/chat_parse.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -21,6 +22,10 @@ struct chat_habits {
     bool refuses_both;        /* a content and reasoning in a message with a call */
     bool refuses_many;        /* several calls in a message; or only the first comes through */
     bool wants_whole_tools;   /* none without a description or parameters */
+    bool wants_tool_list;     /* an empty one where there are none */
+    bool wants_functions;     /* the tools as a text, and a date, in variables (Firefunction) */
+    bool hides_content;       /* beside a call, and shows thoughts there */
+    enum chat_format writes; /* calls are hidden, and read as text in this format; else plain */
 };
 
 /* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong
@@ -30,6 +35,9 @@ enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err
 /* The tools, an array, as the template takes them: a new reference, maybe to the same. NULL: no
  * memory. */
 json_t *chat_adapt_tools(const struct chat_habits *h, const json_t *tools);
+
+/* The tools' functions as an indented text, as a new reference. */
+json_t *chat_functions_text(const json_t *tools);
 
 /* Says what the model thought, under each name that it goes by and that is missing or empty. */
 void chat_set_reasoning(json_t *message, const char *text);

@@ -1,5 +1,5 @@
-/* The output parser's core: the input buffer, markers, content and reasoning, events. The
- * formats are a table in chat_formats.c; their calls are read in chat_parse_json.c, chat_parse_tags.c,
+/* The output parser's core: the input buffer, markers, content and reasoning, events. The formats
+ * are a table in chat_formats.c; their calls are read in chat_parse_json.c, chat_parse_tags.c,
  * chat_parse_loose.c and chat_parse_harmony.c. */
 #include "chat/chat_parse_impl.h"
 

@@ -22,7 +22,8 @@ struct shared_grammar {
     struct grammar *g;
     const struct token_trie *trie;
     char trigger[TRIGGER_MAX];
-    int32_t call; /* the token that may replace the answer; TOKEN_NONE: none */
+    int32_t call;    /* the token that may replace the answer; TOKEN_NONE: none */
+    int32_t opening; /* the token that the answer begins with; TOKEN_NONE: any */
     bool ignore_end;
     int n_holders;
 };
@@ -66,11 +67,26 @@ static void add_call_token(const struct constraint *c, uint64_t *mask) {
         mask[call / 64] |= UINT64_C(1) << (call % 64);
 }
 
+/* Whether only the opening may come now. */
+static bool wants_opening(const struct constraint *c) {
+    return c->shared->opening >= 0 && !c->waiting && !c->begun;
+}
+
+static void fill_opening(const struct constraint *c, uint64_t *mask) {
+    int32_t id = c->shared->opening;
+    memset(mask, 0, div_up((size_t)c->shared->trie->n_tokens, 64) * sizeof *mask);
+    mask[id / 64] = UINT64_C(1) << (id % 64);
+}
+
 static enum engine_allows constraint_mask(void *state, uint64_t *mask, struct err *err) {
     struct constraint *c = state;
     const uint64_t *allowed;
     if (c->free)
         return ENGINE_ALLOWS_ALL;
+    if (wants_opening(c)) {
+        fill_opening(c, mask);
+        return ENGINE_ALLOWS_SOME;
+    }
     if (c->waiting)
         fill_all_but_ends(c->shared->trie, mask);
     else if (grammar_matcher_mask(c->matcher, &allowed, err) != ST_OK)
@@ -111,15 +127,19 @@ static void constraint_accept(void *state, int32_t id) {
         return;
     }
     if (!c->waiting) {
+        bool opens = wants_opening(c);
         c->begun = true;
-        grammar_matcher_accept(c->matcher, id);
+        if (!opens)
+            grammar_matcher_accept(c->matcher, id);
         return;
     }
     struct gguf_str text = token_bytes(c->shared->trie->t, id, true);
     size_t used = watch_for_trigger(c, text.ptr, text.len);
     if (used < text.len) {
+        bool opens = c->shared->opening >= 0; /* it would have been a token of its own */
         c->begun = true;
-        c->free = !grammar_matcher_accept_bytes(c->matcher, text.ptr + used, text.len - used);
+        c->free = opens ||
+                  !grammar_matcher_accept_bytes(c->matcher, text.ptr + used, text.len - used);
     }
 }
 
@@ -148,6 +168,11 @@ static enum engine_allows constraint_known(void *state, int32_t id, uint64_t *ma
     } else if (id != TOKEN_NONE && id == c->shared->call && !c->begun) {
         c->free = true;
         return ENGINE_ALLOWS_ALL;
+    } else if (wants_opening(c)) {
+        if (id != TOKEN_NONE)
+            return ENGINE_ALLOWS_UNKNOWN;
+        fill_opening(c, mask);
+        return ENGINE_ALLOWS_SOME;
     } else if (!grammar_matcher_known(c->matcher, id, &allowed)) {
         return ENGINE_ALLOWS_UNKNOWN;
     } else {
@@ -199,9 +224,14 @@ static enum status open_shared(struct constraint *c, const char *gbnf, bool of_s
     return grammar_matcher_open(&c->matcher, c->shared->g, err);
 }
 
+static int32_t find_token(const struct token_trie *trie, const char *text) {
+    return text != NULL && *text != '\0' ? tokenizer_find(trie->t, text, strlen(text))
+                                         : TOKEN_NONE;
+}
+
 enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
                             const struct token_trie *trie, struct err *err) {
-    const char *trigger = rules->trigger, *call = rules->call;
+    const char *trigger = rules->trigger;
     struct constraint *c = mem_calloc(1, sizeof *c);
     struct shared_grammar *shared = mem_calloc(1, sizeof *shared);
     if (c == NULL || shared == NULL) {
@@ -213,8 +243,8 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
     shared->n_holders = 1;
     shared->ignore_end = rules->ignore_end;
     snprintf(shared->trigger, sizeof shared->trigger, "%s", trigger != NULL ? trigger : "");
-    shared->call = call != NULL && *call != '\0' ? tokenizer_find(trie->t, call, strlen(call))
-                                                 : TOKEN_NONE;
+    shared->opening = find_token(trie, rules->opening);
+    shared->call = shared->opening < 0 ? find_token(trie, rules->call) : TOKEN_NONE;
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
     enum status st = open_shared(c, rules->gbnf, rules->of_schema, err);
@@ -253,16 +283,58 @@ static bool wants_loose(const json_t *function, const json_t *any) {
     return st == ST_UNSUPPORTED;
 }
 
-/* The JSON that calls one tool, {"name": ..., KEY: {...}}, as an alternative of the rule
- * `call`. */
-static void add_call(struct buf *t, const json_t *function, const char *key,
+/* How calls are written, in GBNF: around the name and the arguments of one, the rule `call`, and
+ * around them all, the rule `calls`. */
+struct wrapping {
+    enum chat_format format;
+    const char *before, *between, *after;
+    bool bare_name;              /* the name is no JSON string */
+    const char *one, *with_more; /* `calls` */
+    const char *opening;         /* the control token before them */
+};
+
+#define OBJECT(name, arguments)                         \
+    .before = "\"{\" ws \"\\\"" name "\\\"\" \":\" ws", \
+    .between = "\",\" ws \"\\\"" arguments "\\\"\" \":\" ws", .after = "ws \"}\""
+#define HERMES "\"<tool_call>\\n\" call \"\\n</tool_call>\""
+#define LIST(begin, end)                       \
+    .one = "\"" begin "[\" call \"]" end "\"", \
+    .with_more = "\"" begin "[\" call (\",\" ws call)* \"]" end "\""
+
+static const struct wrapping wrappings[] = {
+    {CHAT_HERMES, OBJECT("name", "arguments"), .one = HERMES,
+     .with_more = HERMES " (\"\\n\" " HERMES ")*"},
+    {CHAT_LLAMA3, OBJECT("name", "parameters"), .one = "call", .with_more = "call"},
+    {CHAT_FIREFUNCTION, OBJECT("name", "arguments"), LIST(" functools", "")},
+    {CHAT_COMMAND_R, OBJECT("tool_name", "parameters"), LIST("Action:\\n```json\\n", "\\n```")},
+    {CHAT_FUNCTIONARY, .before = "\"<function=\"", .between = "\">\"",
+     .after = "\"</function>\"", .bare_name = true, .one = "call", .with_more = "call+"},
+    {CHAT_FUNCTIONARY_V32, .before = "", .between = "\"\\n\"", .after = "", .bare_name = true,
+     .one = "call", .with_more = "call (\">>>\" call)*"},
+    {CHAT_GRANITE, OBJECT("name", "arguments"), LIST("", ""), .opening = "<|tool_call|>"},
+    {CHAT_COMMAND_A, OBJECT("tool_name", "parameters"), LIST("", ""),
+     .opening = "<|START_ACTION|>"},
+    {CHAT_APERTUS, .before = "\"{\"", .between = "\":\" ws", .after = "\"}\"", LIST("", ""),
+     .opening = "<|tools_prefix|>"},
+    {CHAT_LFM2, OBJECT("name", "arguments"), LIST("", ""), .opening = "<|tool_call_start|>"},
+    {CHAT_GEMMA, .before = "\"call:\"", .between = "", .after = "", .bare_name = true,
+     .one = "call", .with_more = "call", .opening = "<|tool_call>"},
+};
+#undef OBJECT
+#undef HERMES
+#undef LIST
+
+/* A call of one tool, as an alternative of the rule `call`. */
+static void add_call(struct buf *t, const json_t *function, const struct wrapping *w,
                      const char *arguments) {
-    char *name = json_dumps(json_object_get(function, "name"), JSON_ENCODE_ANY);
-    buf_add_str(t, " | \"{\" ws \"\\\"name\\\"\" \":\" ws ");
-    gbnf_literal(t, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
-    buf_printf(t, " \",\" ws \"\\\"%s\\\"\" \":\" ws %s ws \"}\"", key, arguments);
-    t->failed = t->failed || name == NULL;
-    free(name);
+    const json_t *name = json_object_get(function, "name");
+    char *quoted = json_dumps(name, JSON_ENCODE_ANY);
+    const char *text = w->bare_name ? json_string_value(name) : quoted;
+    buf_printf(t, " | %s ", w->before);
+    gbnf_literal(t, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
+    buf_printf(t, " %s %s %s", w->between, arguments, w->after);
+    t->failed = t->failed || text == NULL;
+    free(quoted);
 }
 
 #define RULE_NAME 24
@@ -282,7 +354,8 @@ static void calls_deinit(struct calls *c) {
 
 /* loose: with any object for arguments that no grammar can say. */
 static enum status calls_init(struct calls *c, const json_t *tools, const char *only,
-                              const char *key, bool loose, const json_t *any, struct err *err) {
+                              const struct wrapping *w, bool loose, const json_t *any,
+                              struct err *err) {
     size_t i, n = json_array_size(tools);
     const json_t *tool;
     *c = (struct calls){.rules = mem_calloc(n + 1, sizeof *c->rules),
@@ -298,7 +371,7 @@ static enum status calls_init(struct calls *c, const json_t *tools, const char *
         const json_t *schema =
             loose && wants_loose(function, any) ? any : arguments_schema(function, any);
         c->rules[c->n] = (struct json_schema_rule){c->names[c->n], schema};
-        add_call(&c->call, function, key, c->names[c->n]);
+        add_call(&c->call, function, w, c->names[c->n]);
         c->n++;
     }
     buf_add_str(&c->call, "\n");
@@ -308,23 +381,21 @@ static enum status calls_init(struct calls *c, const json_t *tools, const char *
     return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
-/* How a call's JSON, the rule `call`, is wrapped. */
-struct wrapping {
-    const char *key;             /* of the arguments */
-    const char *one, *with_more; /* the rule `calls` */
-};
-
 static const struct wrapping *wrapping_of(enum chat_format format) {
-#define WRAPPED "\"<tool_call>\\n\" call \"\\n</tool_call>\""
-    static const struct wrapping hermes = {"arguments", "calls ::= " WRAPPED "\n",
-                                           "calls ::= " WRAPPED " (\"\\n\" " WRAPPED ")*\n"};
-#undef WRAPPED
-    static const struct wrapping llama = {"parameters", "calls ::= call\n", "calls ::= call\n"};
-    return format == CHAT_HERMES ? &hermes : format == CHAT_LLAMA3 ? &llama : NULL;
+    for (size_t i = 0; i < ARRAY_LEN(wrappings); i++)
+        if (wrappings[i].format == format)
+            return &wrappings[i];
+    return NULL;
 }
 
 bool constraint_knows_calls(enum chat_format format) {
-    return wrapping_of(format) != NULL;
+    const struct wrapping *w = wrapping_of(format);
+    return w != NULL && w->opening == NULL;
+}
+
+const char *constraint_opening(enum chat_format format) {
+    const struct wrapping *w = wrapping_of(format);
+    return w != NULL ? w->opening : NULL;
 }
 
 static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, const char *only,
@@ -332,7 +403,7 @@ static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, con
                               struct err *err) {
     struct calls c;
     json_t *any = json_pack("{s:s}", "type", "object");
-    enum status st = any != NULL ? calls_init(&c, tools, only, w->key, loose, any, err)
+    enum status st = any != NULL ? calls_init(&c, tools, only, w, loose, any, err)
                                  : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
     if (st != ST_OK) {
         json_decref(any);
@@ -340,7 +411,7 @@ static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, con
     }
     if (answer != NULL)
         c.rules[c.n++] = (struct json_schema_rule){"answer", answer};
-    buf_printf(&c.call, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
+    buf_printf(&c.call, "root ::= calls%s\ncalls ::= %s\n", answer != NULL ? " | answer" : "",
                parallel ? w->with_more : w->one);
     st = c.call.failed ? err_set(err, ST_NO_MEMORY, "no memory for a grammar")
                        : json_schema_rules_to_gbnf(c.rules, c.n, c.call.bytes, gbnf, err);

@@ -21,6 +21,7 @@ struct constraint_rules {
     bool of_schema;      /* it was made of one, which errors speak of */
     const char *trigger; /* NULL or "": none */
     const char *call;    /* the token of calls; NULL: there are none */
+    const char *opening; /* the token that must come first, before what gbnf says; or NULL */
     bool ignore_end;     /* the text goes on for as long as the grammar lets it */
 };
 
@@ -29,8 +30,12 @@ struct constraint_rules {
 enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
                             const struct token_trie *trie, struct err *err);
 
-/* Whether calls can be enforced: not if they consist of control tokens, or are not JSON. */
+/* Whether a text can be held to calls or an answer: not if calls have control tokens, or are not
+ * JSON. */
 bool constraint_knows_calls(enum chat_format format);
+/* The control token before calls that can be enforced behind it: an `opening`. NULL: there is
+ * none, or calls cannot be enforced. */
+const char *constraint_opening(enum chat_format format);
 
 /* The grammar of one or more calls of tools (OpenAI's array) in this format; only of the tool
  * named `only` if it is not NULL. If schema is not NULL, an answer by this schema is allowed

@@ -394,6 +394,16 @@ static enum status calls_gbnf(const struct served_model *m, const struct service
     return st;
 }
 
+/* The token before calls that are to be enforced; NULL: there is none. */
+static const char *opening_of(const struct served_model *m, const struct service_request *r) {
+    const char *opening = constraint_opening(style_of(m, r).format);
+    const struct tokenizer *t = engine_tokenizer(m->engine);
+    bool must_call = r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL;
+    return must_call && opening != NULL && tokenizer_find(t, opening, strlen(opening)) >= 0
+               ? opening
+               : NULL;
+}
+
 /* *gbnf is NULL for no constraint. *order: calls are wanted, and those of this format cannot be
  * enforced. */
 static enum status gbnf_of(const struct served_model *m, const struct service_request *r,
@@ -402,7 +412,7 @@ static enum status gbnf_of(const struct served_model *m, const struct service_re
     bool knows_calls = constraint_knows_calls(style_of(m, r).format);
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     *gbnf = NULL;
-    *order = must_call && !knows_calls;
+    *order = must_call && !knows_calls && opening_of(m, r) == NULL;
     if (*order)
         return ST_OK;
     if (must_call || (has_form && knows_calls && tools_of(r) != NULL))
@@ -531,6 +541,7 @@ static enum status generate_with(const struct served_model *m, const struct serv
                                            .of_schema = r->form != FORM_GBNF,
                                            .trigger = trigger_of(m, p),
                                            .call = call_of(m, r),
+                                           .opening = opening_of(m, r),
                                            .ignore_end = r->ignore_end};
     if (gbnf != NULL)
         TRY(constraint_open(&constraint, &rules, m->trie, err));

@@ -1,5 +1,6 @@
-/* chat_record.h: what the output parser makes of a text, as one text, and of a template's own calls.
- * Texts are fed whole, in two pieces, cut at every byte, and byte by byte: all must agree. */
+/* chat_record.h: what the output parser makes of a text, as one text, and of a template's own
+ * calls. Texts are fed whole, in two pieces, cut at every byte, and byte by byte: all must
+ * agree. */
 #ifndef LOCKSTEP_TESTS_CHAT_RECORD_H
 #define LOCKSTEP_TESTS_CHAT_RECORD_H
 
@@ -27,14 +28,14 @@ struct record {
     size_t n_content;
 };
 
-static void append(struct record *r, const char *text, size_t len) {
+static inline void append(struct record *r, const char *text, size_t len) {
     assert_true(r->n + len < sizeof r->text);
     memcpy(r->text + r->n, text, len);
     r->n += len;
     r->text[r->n] = '\0';
 }
 
-static void on_event(void *arg, const struct chat_event *e) {
+static inline void on_event(void *arg, const struct chat_event *e) {
     struct record *r = arg;
     bool goes_on = r->last == (int)e->kind;
     r->last = (int)e->kind;
@@ -67,8 +68,8 @@ static void on_event(void *arg, const struct chat_event *e) {
 
 static bool cut_off; /* what chat_parser_end() is told */
 
-static void parse_pieces(struct record *r, const struct chat_parse_options *options,
-                         const char *text, size_t len, size_t first, size_t step) {
+static inline void parse_pieces(struct record *r, const struct chat_parse_options *options,
+                                const char *text, size_t len, size_t first, size_t step) {
     struct chat_parse_options o = *options;
     struct chat_parser *p;
     struct err err;
@@ -86,8 +87,8 @@ static void parse_pieces(struct record *r, const struct chat_parse_options *opti
 }
 
 /* Parses whole, and cut at every byte; all must agree. */
-static struct record *parse(const struct chat_parse_options *options, const char *text,
-                            size_t len) {
+static inline struct record *parse(const struct chat_parse_options *options, const char *text,
+                                   size_t len) {
     static struct record whole, cut;
     parse_pieces(&whole, options, text, len, len, len);
     for (size_t at = 1; at <= len; at++) {
@@ -106,8 +107,8 @@ static struct record *parse(const struct chat_parse_options *options, const char
 
 static const struct template_clock golden_clock = {2024, 11, 20, 9, 8, 7};
 
-static char *render(const struct template *t, const json_t *conversation, size_t n_messages,
-                    bool prompt) {
+__attribute__((noinline, unused)) static char *
+render(const struct template *t, const json_t *conversation, size_t n_messages, bool prompt) {
     json_t *vars = json_deep_copy(conversation), *messages = json_object_get(vars, "messages");
     while (json_array_size(messages) > n_messages)
         json_array_remove(messages, json_array_size(messages) - 1);
@@ -125,7 +126,7 @@ static char *render(const struct template *t, const json_t *conversation, size_t
 
 /* Where the model's own text begins: after what both have in common, before a tag that only
  * begins alike. */
-static size_t common_prefix(const char *a, const char *b) {
+static inline size_t common_prefix(const char *a, const char *b) {
     size_t k = 0;
     while (a[k] != '\0' && a[k] == b[k])
         k++;
@@ -135,7 +136,7 @@ static size_t common_prefix(const char *a, const char *b) {
     return k;
 }
 
-static void cut_at_end_token(char *text) {
+static inline void cut_at_end_token(char *text) {
     static const char *const ends[] = {"<EOS>",
                                        "<|im_end|>",
                                        "<|eot_id|>",
@@ -153,7 +154,7 @@ static void cut_at_end_token(char *text) {
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         char *end = strstr(text, ends[i]);
         if (end != NULL)
-            *end = '\0';
+            text[end - text] = '\0';
     }
 }
 

@@ -177,9 +177,46 @@ static void test_what_nothing_fits(void **state) {
 
 static void test_formats(void **state) {
     (void)state;
-    for (int format = 0; format < CHAT_N_FORMATS; format++)
+    for (int format = 0; format < CHAT_N_FORMATS; format++) {
+        const char *opening = constraint_opening((enum chat_format)format);
         assert_true(constraint_knows_calls((enum chat_format)format) || format == CHAT_PLAIN ||
                     strlen(chat_format_call((enum chat_format)format)) > 5);
+        if (opening != NULL)
+            assert_string_equal(opening, chat_format_call((enum chat_format)format));
+    }
+}
+
+/* The token before calls comes first, and then what the grammar says; after thoughts, too. */
+static void test_an_opening(void **state) {
+    (void)state;
+    uint64_t mask[WORDS] = {0};
+    for (int thinks = 0; thinks < 2; thinks++) {
+        struct engine_constraint c;
+        const struct constraint_rules rules = {.gbnf = "root ::= \"ab\"",
+                                               .trigger = thinks ? "b" : NULL,
+                                               .call = CALL,
+                                               .opening = CALL};
+        assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
+        if (thinks) {
+            assert_int_equal(may(&c, token("a")), 1);
+            assert_int_equal(may(&c, token("<|im_end|>")), 0);
+            c.accept(c.state, token("b"));
+        }
+        assert_int_equal(c.known(c.state, TOKEN_NONE, mask), ENGINE_ALLOWS_SOME);
+        assert_int_equal(mask[token("a") / 64] >> token("a") % 64 & 1, 0);
+        assert_int_equal(mask[token(CALL) / 64] >> token(CALL) % 64 & 1, 1);
+        assert_int_equal(c.known(c.state, token(CALL), mask), ENGINE_ALLOWS_UNKNOWN);
+        assert_int_equal(may(&c, token("a")), 0);
+        assert_int_equal(may(&c, token("<|im_end|>")), 0);
+        assert_int_equal(may(&c, token(CALL)), 1);
+        c.accept(c.state, token(CALL));
+        assert_int_equal(may(&c, token(CALL)), 0);
+        assert_int_equal(may(&c, token("a")), 1);
+        c.accept(c.state, token("a"));
+        c.accept(c.state, token("b"));
+        assert_int_equal(may(&c, token("<|im_end|>")), 1);
+        c.free(c.state);
+    }
 }
 
 static bool reads(struct grammar *grammar, const char *text) {
@@ -233,6 +270,96 @@ static void test_references_within_parameters(void **state) {
     json_decref(tools);
 }
 
+static void add_event(void *arg, const struct chat_event *e) {
+    char *text = arg;
+    const char *bracket = e->kind == CHAT_CALL_BEGIN ? "["
+                          : e->kind == CHAT_CALL_END ? "]"
+                                                     : "";
+    strcat(text, bracket);
+    strncat(text, e->text, e->len);
+}
+
+/* What is enforced is what is read: the grammar takes these texts, and the parser finds the calls
+ * in them, behind the token that opens them. */
+static void test_enforced_calls_are_read(void **state) {
+    (void)state;
+    static const struct {
+        enum chat_format format;
+        const char *prompt, *one, *two; /* two calls, where there may be */
+    } cases[] = {
+        {CHAT_HERMES, "",
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>",
+         "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n</tool_call>\n"
+         "<tool_call>\n{\"name\": \"sub\", \"arguments\": {}}\n</tool_call>"},
+        {CHAT_LLAMA3, "", "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", NULL},
+        {CHAT_FIREFUNCTION, "", " functools[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]",
+         " functools[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"sub\", "
+         "\"arguments\": {}}]"},
+        {CHAT_COMMAND_R, "",
+         "Action:\n```json\n[{\"tool_name\": \"add\", \"parameters\": {\"a\": 1}}]\n```",
+         "Action:\n```json\n[{\"tool_name\": \"add\", \"parameters\": {\"a\": 1}}, {\"tool_name\": "
+         "\"sub\", \"parameters\": {}}]\n```"},
+        {CHAT_FUNCTIONARY, "", "<function=add>{\"a\": 1}</function>",
+         "<function=add>{\"a\": 1}</function><function=sub>{}</function>"},
+        {CHAT_FUNCTIONARY_V32, ">>>", "add\n{\"a\": 1}", "add\n{\"a\": 1}>>>sub\n{}"},
+        {CHAT_GRANITE, "", "[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]",
+         "[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"sub\", \"arguments\": {}}]"},
+        {CHAT_LFM2, "", "[{\"name\": \"add\", \"arguments\": {\"a\": 1}}]",
+         "[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": \"sub\", \"arguments\": {}}]"},
+        {CHAT_COMMAND_A, "", "[{\"tool_name\": \"add\", \"parameters\": {\"a\": 1}}]",
+         "[{\"tool_name\": \"add\", \"parameters\": {\"a\": 1}}, {\"tool_name\": \"sub\", "
+         "\"parameters\": {}}]"},
+        {CHAT_APERTUS, "", "[{\"add\": {\"a\": 1}}]", "[{\"add\": {\"a\": 1}}, {\"sub\": {}}]"},
+        {CHAT_GEMMA, "", "call:add{\"a\": 1}", NULL},
+    };
+    json_t *tools = json_loads(
+        "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\","
+        "\"properties\":{\"a\":{\"type\":\"integer\"}}}}},{\"type\":\"function\",\"function\":{"
+        "\"name\":\"sub\",\"parameters\":{}}}]",
+        0, NULL);
+    assert_non_null(tools);
+    size_t n = 0;
+    for (int format = 0; format < CHAT_N_FORMATS; format++)
+        n += constraint_knows_calls((enum chat_format)format) ||
+             constraint_opening((enum chat_format)format) != NULL;
+    assert_int_equal(n, ARRAY_LEN(cases));
+    for (size_t i = 0; i < 2 * ARRAY_LEN(cases); i++) {
+        bool parallel = i % 2 == 1;
+        enum chat_format format = cases[i / 2].format;
+        const char *text = parallel ? cases[i / 2].two : cases[i / 2].one;
+        const char *opening = constraint_opening(format);
+        char *gbnf = NULL, read[512] = "";
+        struct err err = {.text = ""};
+        struct grammar *grammar = NULL;
+        if (text == NULL)
+            continue;
+        if (constraint_tool_gbnf(format, tools, NULL, parallel, NULL, &gbnf, &err) != ST_OK ||
+            grammar_open(&grammar, gbnf, strlen(gbnf), trie, &err) != ST_OK)
+            fail_msg("%s: %s", chat_format_name(format), err.text);
+        if (!reads(grammar, text))
+            print_message("%s: %s\n%s\n", chat_format_name(format), text, gbnf);
+        assert_true(reads(grammar, text));
+        assert_false(reads(grammar, "other"));
+        struct chat_parser *p;
+        const struct chat_parse_options o = {.style = {format, "", "", "", ""},
+                                             .prompt = cases[i / 2].prompt,
+                                             .prompt_len = strlen(cases[i / 2].prompt),
+                                             .tools = tools,
+                                             .on_event = add_event,
+                                             .arg = read};
+        assert_int_equal(chat_parser_open(&p, &o, &err), ST_OK);
+        if (opening != NULL)
+            assert_int_equal(chat_parser_put(p, opening, strlen(opening), &err), ST_OK);
+        assert_int_equal(chat_parser_put(p, text, strlen(text), &err), ST_OK);
+        assert_int_equal(chat_parser_end(p, false, &err), ST_OK);
+        chat_parser_close(p);
+        assert_string_equal(read, parallel ? "[add{\"a\": 1}][sub{}]" : "[add{\"a\": 1}]");
+        grammar_close(grammar);
+        mem_free(gbnf);
+    }
+    json_decref(tools);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_answer_alone),
@@ -242,6 +369,8 @@ int main(void) {
         cmocka_unit_test(test_before_the_answer),
         cmocka_unit_test(test_what_nothing_fits),
         cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_an_opening),
+        cmocka_unit_test(test_enforced_calls_are_read),
         cmocka_unit_test(test_references_within_parameters),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
