@@ -3,10 +3,10 @@
  * input is cut at zero bytes: config.json, tokenizer.json (tiktoken.model if it does not begin
  * with a brace), tokenizer_config.json, the header of model.safetensors (whose data are a hole
  * of DATA_BYTES). Seeds: corpus/config. */
+#include "arch/hparams.h"
 #include "base/status.h"
 #include "format/hf_folder.h"
 #include "format/rows.h"
-#include "model/hparams.h"
 #include "model/weights.h"
 #include "tokenizer/tokenizer.h"
 

@@ -2,8 +2,8 @@
 #ifndef LOCKSTEP_MODEL_ACTIVATION_H
 #define LOCKSTEP_MODEL_ACTIVATION_H
 
+#include "arch/hparams.h"
 #include "kernels/kernels.h"
-#include "model/hparams.h"
 
 /* gate = act(gate) * up, [n] both; up is changed too where the form needs room.
  *   FFN_SWIGLU      silu(gate) * up

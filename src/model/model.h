@@ -9,11 +9,11 @@
 #ifndef LOCKSTEP_MODEL_MODEL_H
 #define LOCKSTEP_MODEL_MODEL_H
 
+#include "arch/hparams.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
-#include "model/hparams.h"
 #include "model/kv_cache.h"
 #include "model/plan.h"
 #include "model/trace.h"

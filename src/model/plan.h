@@ -10,9 +10,9 @@
 #ifndef LOCKSTEP_MODEL_PLAN_H
 #define LOCKSTEP_MODEL_PLAN_H
 
+#include "arch/hparams.h"
 #include "base/status.h"
 #include "format/gguf.h"
-#include "model/hparams.h"
 
 #include <stdbool.h>
 #include <stddef.h>

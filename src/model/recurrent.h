@@ -18,9 +18,9 @@
 #ifndef LOCKSTEP_MODEL_RECURRENT_H
 #define LOCKSTEP_MODEL_RECURRENT_H
 
+#include "arch/hparams.h"
 #include "base/util.h"
 #include "kernels/recurrent.h"
-#include "model/hparams.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_MODEL_ROPE_TABLE_H
 #define LOCKSTEP_MODEL_ROPE_TABLE_H
 
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 /* freqs [n_rot/2]: radians per position of each pair. factors [n_rot/2] divides them (NULL: none).
  * scale: what cos and sin are multiplied with (YaRN's attention factor; 1 otherwise).

@@ -2,8 +2,8 @@
 #ifndef LOCKSTEP_MODEL_ROUTER_H
 #define LOCKSTEP_MODEL_ROUTER_H
 
+#include "arch/hparams.h"
 #include "kernels/kernels.h"
-#include "model/hparams.h"
 
 struct choice {
     uint32_t expert;

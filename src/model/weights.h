@@ -7,12 +7,12 @@
 #ifndef LOCKSTEP_MODEL_WEIGHTS_H
 #define LOCKSTEP_MODEL_WEIGHTS_H
 
+#include "arch/hparams.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "format/gguf.h"
 #include "format/source.h"
 #include "kernels/kernels.h"
-#include "model/hparams.h"
 #include "model/plan.h"
 
 #include <stdint.h>

@@ -1,11 +1,11 @@
 /* Weights that come from elsewhere slice by slice are those that are read from the file, byte
  * for byte: all models of the golden set, several shares of each. And a source that fails is
  * one error, not a half-loaded rank. */
+#include "arch/hparams.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/util.h"
 #include "cluster/model_files.h"
-#include "model/hparams.h"
 #include "model/plan.h"
 #include "model/weights.h"
 

@@ -1,11 +1,11 @@
 /* The tokenizer against golden/tokenizers (three independent implementations), golden/logits'
  * text_ids, and golden/hostile's broken vocabularies. */
+#include "arch/hparams.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "format/gguf_write.h"
-#include "model/hparams.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 

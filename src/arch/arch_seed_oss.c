@@ -1,5 +1,5 @@
 /* Seed-OSS: biases on Q, K and V; the FFN's norm is called post_attention_norm. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)err;

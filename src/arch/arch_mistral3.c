@@ -1,6 +1,6 @@
 /* Mistral 3 (Ministral 3, Devstral 2): a llama whose YaRN leaves cos and sin as they are, and
  * whose queries grow with their position (attention.temperature_scale). */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     float log_mul;

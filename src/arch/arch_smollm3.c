@@ -1,5 +1,5 @@
 /* SmolLM3: a llama without RoPE in every fourth layer (arXiv 2501.18795). */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)err;

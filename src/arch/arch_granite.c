@@ -3,7 +3,7 @@
  * granitemoe: with experts, whose weights are a softmax over the chosen ones. granitehybrid
  * (Granite 4): Mamba-2 where head_count_kv is 0; experts or not; RoPE unless
  * rope.scaling.finetuned is false. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {
     float divisor;

@@ -1,5 +1,5 @@
 /* Gemma 1: a llama with GELU and embeddings times sqrt(n_embd), tied. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include <math.h>
 

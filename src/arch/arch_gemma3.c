@@ -1,6 +1,6 @@
 /* Gemma 3: norms before and after each block, five layers with a window for each one without,
  * which have a RoPE base of their own and no scaling, embeddings times sqrt(n_embd), GELU. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * of a product of x, and both turn in their first dimensions: in halves (DeepSeek) or in
  * neighbours (GLM). Of GLM-5.2 only some layers have an indexer; the others use what the last of
  * these has chosen. Trailing layers that predict further tokens are left out. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include "base/util.h"
 

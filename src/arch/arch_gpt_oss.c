@@ -1,6 +1,6 @@
 /* gpt-oss (model card of August 2025): every other layer sees a window, each query head has a
  * sink logit, biases everywhere, clamped SwiGLU, softmax over the chosen experts, YaRN. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

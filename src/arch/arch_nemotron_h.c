@@ -2,7 +2,7 @@
  * not 0, a feed-forward where feed_forward_length is not 0, Mamba-2 elsewhere. Attention has no
  * RoPE; a feed-forward has no gate, and squares what is above 0. Experts: sigmoids with a bias that
  * only chooses. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include <stdio.h>
 

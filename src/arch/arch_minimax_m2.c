@@ -1,6 +1,6 @@
 /* MiniMax M2: RMSNorm over the whole row of queries and of keys, RoPE on part of a head,
  * sigmoid gating with a bias that only chooses. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

@@ -1,7 +1,7 @@
 /* Ling 2 and Ring 2 (inclusionAI's BailingMoeV2): Q, K, V in one tensor, an RMSNorm of each head,
  * RoPE on part of a head, a dense first layer, then experts in groups behind a sigmoid gate with
  * a bias that only chooses. dots.llm1: the same experts without groups, Q, K and V apart. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

@@ -1,7 +1,7 @@
 /* Kimi Linear (arXiv 2510.26692): most layers are delta nets whose key channels decay each by
  * itself, the others latent attention. Nothing turns: positions come from the recurrence alone.
  * Experts as in DeepSeek V3. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->moe.gating = GATING_SIGMOID;

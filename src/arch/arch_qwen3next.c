@@ -6,7 +6,7 @@
  * The two families order heads differently: a value head of Qwen3-Next reads key head
  * h / (n_v / n_k), one of Qwen3.5 h % n_k. Trailing layers that predict further tokens are left
  * out; they do not count in the period. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read_layers(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t interval;

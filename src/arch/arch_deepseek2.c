@@ -7,8 +7,8 @@
  * heads (the absorbed form: queries are carried into the latent space, results out of it).
  * Files either split the up-projection into attn_k_b (transposed) and attn_v_b and speak of one
  * kv head, or keep it whole as attn_kv_b. */
+#include "arch/hparams.h"
 #include "base/exact.h"
-#include "model/hparams.h"
 
 enum status hparams_read_mla(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct mla_params *mla = &hp->mla;

@@ -3,8 +3,8 @@
  * hparams_read() finds the architecture in a table (arch_*.c); each architecture reads its own
  * keys with the helpers below. After ST_OK every number is in a range that the rest of the
  * project may multiply without fear. */
-#ifndef LOCKSTEP_MODEL_HPARAMS_H
-#define LOCKSTEP_MODEL_HPARAMS_H
+#ifndef LOCKSTEP_ARCH_HPARAMS_H
+#define LOCKSTEP_ARCH_HPARAMS_H
 
 #include "base/status.h"
 #include "format/gguf.h"

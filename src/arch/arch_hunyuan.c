@@ -1,6 +1,6 @@
 /* Hunyuan (Tencent): an RMSNorm of each query and key head after RoPE. hunyuan-moe: experts and a
  * shared one in every layer, softmax gating, weights divided by their sum. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

@@ -1,6 +1,6 @@
 /* GLM-4 (0414): norms before and after each block, RoPE on pairs of part of a head, gate and up in
  * one tensor, biases on Q, K and V in some. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NORM;

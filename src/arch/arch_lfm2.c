@@ -1,7 +1,7 @@
 /* LFM2 (Liquid AI): gated short convolutions, and attention with head norms in the layers whose
  * head_count_kv is not 0. The output norm is called token_embd_norm. lfm2moe: the first layers are
  * dense, then experts: sigmoids with a bias that only chooses, the chosen ones normalized. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read_lfm2(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

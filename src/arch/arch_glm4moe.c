@@ -1,7 +1,7 @@
 /* GLM-4.5 and 4.6: biases on Q, K and V, optional head norms, RoPE on part of a head, a dense
  * first layer, sigmoid gating with a bias that only chooses. The trailing layers that predict
  * further tokens (nextn) are left out. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;

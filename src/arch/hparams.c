@@ -1,6 +1,6 @@
 /* hparams.c: Reads a model's sizes and options from its keys, through the table of
  * architectures, and checks them. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include "base/util.h"
 

@@ -2,7 +2,7 @@
  * only, then one without it, which sees all. In the former, queries and keys are normed without
  * weights after RoPE (not in Maverick); in the latter, queries grow with their position. A shared
  * expert, and others whose input is multiplied by the sigmoid of the router's logit. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #define NOPE_PERIOD 4
 #define CHUNK 8192

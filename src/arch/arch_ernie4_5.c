@@ -1,6 +1,6 @@
 /* ERNIE 4.5: a llama; with experts: shared ones beside them, softmax gating with a bias that only
  * chooses, weights divided by their sum, and a few dense layers first. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NORM;

@@ -3,8 +3,8 @@
  * moe forms: softmax over all experts. Qwen3's chosen weights are normalized; Qwen1.5's and
  * Qwen2's are not, and beside them each token has a shared expert, times the sigmoid of a
  * product of its own. */
+#include "arch/hparams.h"
 #include "base/util.h"
-#include "model/hparams.h"
 
 static enum status read_qwen2(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)g;

@@ -2,7 +2,7 @@
  * sigmoid gating with a bias that only chooses. The first layers are dense and see everything; in
  * the others each key-value head chooses blocks of positions for its query heads, with a query of
  * its own and one key for all, by a block's best position. The last blocks always count. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 #include "base/util.h"
 

@@ -1,6 +1,6 @@
 /* Phi-3 and Phi-4: Q, K, V in one tensor, gate and up in another; longrope: one of two tensors of
  * frequency factors, by whether the context goes beyond the one trained first. */
-#include "model/hparams.h"
+#include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)err;
