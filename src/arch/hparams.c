@@ -18,7 +18,8 @@ static const struct arch *const archs[] = {
     &arch_olmo2,         &arch_exaone4,     &arch_ernie4_5,    &arch_ernie4_5_moe,
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
-    &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,
+    &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
+    &arch_step35,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -430,6 +431,73 @@ void hparams_set_common(struct hparams *hp, float base) {
         hp->layer_attn[l] = l % hp->window_period != hp->window_period - 1;
     hp->n_ff_widths = 1;
     hp->ff_widths[0] = hp->n_ff;
+}
+
+enum status hparams_read_windows(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct gguf_array a;
+    char key[128];
+    TRY(hparam_need_u32(hp, g, "attention.sliding_window", 1, MAX_CTX, &hp->window, err));
+    key_name(hp, "attention.sliding_window_pattern", key, sizeof key);
+    TRY(gguf_array(g, key, &a, err));
+    if (a.type != GGUF_BOOL && a.type != GGUF_I32 && a.type != GGUF_U32)
+        return err_set(err, ST_BAD_INPUT, "%s: %s is not a yes or no for each layer",
+                       gguf_path(g), key);
+    TRY(check_n_layers(hp, g, key, &a, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        if (gguf_array_int(&a, l) != 0)
+            hp->layer_flags[l] |= LAYER_WINDOW;
+    return ST_OK;
+}
+
+enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const char *name,
+                          float *out, struct err *err) {
+    struct gguf_array a;
+    char key[128];
+    float same = 0;
+    key_name(hp, name, key, sizeof key);
+    const bool array = gguf_array(g, key, &a, NULL) == ST_OK && a.type == GGUF_F32;
+    if (array)
+        TRY(check_n_layers(hp, g, key, &a, err));
+    else
+        TRY(hparam_f32(hp, g, name, 0, &same, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        out[l] = array ? (float)gguf_array_float(&a, l) : same;
+        if (!(out[l] >= 0.0f) || isinf(out[l]))
+            return err_set(err, ST_BAD_INPUT, "%s: %s is %g for layer %u, expected 0 or more",
+                           gguf_path(g), key, (double)out[l], l);
+    }
+    return ST_OK;
+}
+
+enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g,
+                                  struct attn_kind *kind, struct err *err) {
+    struct rope_params rope = {.mode = hp->rope.mode, .factor = 1.0f, .attn_factor = 1.0f};
+    TRY(hparam_u32(hp, g, "attention.key_length_swa", hp->head_dim, &kind->head_dim, err));
+    TRY(hparam_u32(hp, g, "attention.value_length_swa", hp->v_dim, &kind->v_dim, err));
+    TRY(hparam_u32(hp, g, "rope.dimension_count_swa", MIN(hp->rope.n_rot, kind->head_dim),
+                   &rope.n_rot, err));
+    TRY(hparam_f32(hp, g, "rope.freq_base_swa", hp->rope.base, &rope.base, err));
+    kind->window = hp->window;
+    kind->rope = rope;
+    kind->rope_factors = false;
+    return ST_OK;
+}
+
+uint32_t hparams_kv_layer(const struct hparams *hp, uint32_t layer) {
+    const uint32_t n_own = hp->n_layers - hp->n_shared_kv;
+    if (layer < n_own)
+        return layer;
+    for (uint32_t l = n_own; l-- > 0;)
+        if (hparams_layer_is(hp, l, LAYER_WINDOW) == hparams_layer_is(hp, layer, LAYER_WINDOW))
+            return l;
+    return layer;
+}
+
+uint32_t hparams_first_joined(const struct hparams *hp) {
+    uint32_t first = hp->n_layers;
+    for (uint32_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
+        first = MIN(first, hparams_kv_layer(hp, l));
+    return first;
 }
 
 void hparams_find_biases(struct hparams *hp, const struct gguf *g) {

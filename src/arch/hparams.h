@@ -83,6 +83,10 @@ struct moe_params {
     bool biases;        /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
     bool shared_router; /* ffn_gate_inp_shexp: its sigmoid is the shared experts' weight */
     bool weighs_input;  /* a weight multiplies what its expert reads, not what it gives */
+    /* A layer with experts has a dense FFN, too. Each reads x through a norm of its own, and their
+     * results are normed before they are added; the router reads x over its RMS, times
+     * ffn_gate_inp.scale / sqrt(n_embd), and weights are times ffn_down_exps.scale. */
+    bool dense_beside;
 };
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank = 0: none. */
@@ -190,7 +194,16 @@ struct hparams {
     float embed_scale;    /* multiplies embeddings; 1: none */
     float residual_scale; /* what a block adds to the residual stream; 1: none */
     float logit_scale;    /* the normed hidden state before the output matrix; 1: none */
-    float logit_softcap;  /* a logit x becomes c * tanh(x / c); 0: none */
+    bool
+        suppresses; /* the file may list tokens that never come (tokenizer.ggml.suppress_tokens) */
+    float logit_softcap; /* a logit x becomes c * tanh(x / c); 0: none */
+    /* The last layers have no keys and values, and use those of the last earlier layer with a
+     * window, or without one, as they are (hparams_kv_layer). */
+    uint32_t n_shared_kv;
+    bool v_norm; /* RMSNorm without weights of each value head */
+    /* Each layer adds to the residual stream what it makes of so many numbers of the token
+     * (layer_input.c); 0: none. */
+    uint32_t n_layer_input;
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
     uint32_t chunk; /* layers with RoPE see the positions of their chunk only; 0: no chunks */
@@ -199,6 +212,10 @@ struct hparams {
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
     bool
         attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
+    bool head_gate; /* attn_gate: the sigmoid of one number times a head's result */
+    /* By layer: after silu gate is at most so much, and up at most so far from 0; 0: any. Of
+     * experts, and of a dense FFN or shared experts. */
+    float expert_limit[HPARAMS_LAYERS_MAX], ffn_limit[HPARAMS_LAYERS_MAX];
     struct recurrent_params recurrent;
     uint8_t layer_flags[HPARAMS_LAYERS_MAX]; /* enum layer_flags */
 };
@@ -221,7 +238,8 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_lfm2moe, arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid, arch_mistral3,
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
-    arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3;
+    arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
+    arch_step35;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -239,7 +257,8 @@ static inline uint32_t hparams_first_moe_layer(const struct hparams *hp) {
 
 /* Whether any layer has an FFN that is not of experts. */
 static inline bool hparams_has_dense(const struct hparams *hp) {
-    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0 || hp->moe.period > 1;
+    return hp->moe.n_experts == 0 || hp->moe.dense_beside || hp->moe.n_dense != 0 ||
+           hp->moe.period > 1;
 }
 
 static inline bool hparams_layer_is(const struct hparams *hp, uint32_t layer,
@@ -280,6 +299,12 @@ static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t l
     return hp->attn[hp->layer_attn[layer]].window;
 }
 
+/* The layer whose keys and values this one uses: its own, or an earlier one's. */
+uint32_t hparams_kv_layer(const struct hparams *hp, uint32_t layer);
+
+/* From this layer on all must be in one stage, since they use the same cache; n_layers: none. */
+uint32_t hparams_first_joined(const struct hparams *hp);
+
 static inline bool hparams_layer_has_rope(const struct hparams *hp, uint32_t layer) {
     return !hparams_layer_is(hp, layer, LAYER_NO_ROPE);
 }
@@ -307,6 +332,19 @@ struct attn_kind hparams_common_attn(const struct hparams *hp, bool windowed);
 /* All layers are of the kinds that the model's own numbers make, and of width n_ff. base: of the
  * RoPE of layers with a window, which is not scaled then; 0: the same. */
 void hparams_set_common(struct hparams *hp, float base);
+
+/* attention.sliding_window, and attention.sliding_window_pattern: for each layer whether it has
+ * it (LAYER_WINDOW). */
+enum status hparams_read_windows(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* A number >= 0 for each layer, the same for all, or 0 where there is no such key. */
+enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const char *name,
+                          float *out, struct err *err);
+
+/* kind, of the model's own numbers, as a layer with a window has them: the keys key_length_swa,
+ * value_length_swa, dimension_count_swa and freq_base_swa, and RoPE without scaling. */
+enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g,
+                                  struct attn_kind *kind, struct err *err);
 
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */

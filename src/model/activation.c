@@ -22,6 +22,21 @@ static void swiglu_oai(const struct kernels *k, float *gate, float *up, size_t n
         gate[i] = gate[i] / (1.0f + e[i]) * (up[i] + 1.0f);
 }
 
+static void swiglu_limited(const struct kernels *k, float *gate, const float *up, float limit,
+                           size_t n) {
+    float e[CHUNK] = {0};
+    for (size_t i = 0; i < n; i++)
+        e[i] = -gate[i];
+    k->exp(e, e, n);
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i] / (1.0f + e[i]), u = up[i];
+        g = g > limit ? limit : g; /* NaN stays */
+        u = u > limit ? limit : u;
+        u = u < -limit ? -limit : u;
+        gate[i] = g * u;
+    }
+}
+
 static void geglu(const struct kernels *k, float *gate, const float *up, size_t n) {
     float e[CHUNK] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -40,8 +55,9 @@ static void relu2(float *gate, size_t n) {
     }
 }
 
-void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n) {
-    if (act == FFN_SWIGLU) {
+void ffn_activate(const struct kernels *k, enum ffn_act act, float limit, float *gate,
+                  float *up, size_t n) {
+    if (act == FFN_SWIGLU && limit == 0.0f) {
         k->swiglu(gate, gate, up, n);
         return;
     }
@@ -53,6 +69,8 @@ void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float 
         size_t part = MIN(n - at, (size_t)CHUNK);
         if (act == FFN_SWIGLU_OAI)
             swiglu_oai(k, gate + at, up + at, part);
+        else if (act == FFN_SWIGLU)
+            swiglu_limited(k, gate + at, up + at, limit, part);
         else
             geglu(k, gate + at, up + at, part);
     }

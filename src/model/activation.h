@@ -6,13 +6,14 @@
 #include "kernels/kernels.h"
 
 /* gate = act(gate) * up, [n] both; up is changed too where the form needs room.
- *   FFN_SWIGLU      silu(gate) * up
+ *   FFN_SWIGLU      silu(gate) * up; limit > 0: min(silu(gate), limit) * clamp(up, -limit, limit)
  *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
  *                   (gpt-oss's reference code)
  *   FFN_GEGLU       0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * up, with tanh(z) as
  *                   1 - 2 / (exp(2z) + 1)
  *   FFN_RELU2       max(gate, 0)^2; up is not read */
-void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n);
+void ffn_activate(const struct kernels *k, enum ffn_act act, float limit, float *gate,
+                  float *up, size_t n);
 
 /* x = 1 / (1 + exp(-x)), [n] */
 void sigmoids(const struct kernels *k, float *x, size_t n);

@@ -42,10 +42,9 @@ static void head_norms(const struct model *m, const struct layer_weights *lw, fl
                       m->hp->rms_eps);
 }
 
-/* RMSNorms without weights, of heads that are `stride` apart. */
-static void plain_head_norms(const struct model *m, const struct layer_weights *lw, float *x,
-                             uint32_t n_heads, size_t stride) {
-    uint32_t hd = kind_of(m, lw)->head_dim;
+/* RMSNorms without weights, of heads of hd dimensions that are `stride` apart. */
+static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, uint32_t hd,
+                             size_t stride) {
     for (uint32_t h = 0; h < n_heads; h++, x += stride) {
         float by = 1.0f / sqrtf(forward_squares(x, hd) / (float)hd + m->hp->rms_eps);
         for (uint32_t i = 0; i < hd; i++)
@@ -125,7 +124,7 @@ static void turn_heads(const struct model *m, const struct layer_weights *lw, fl
                        float *k, const float *cos, const float *sin) {
     const struct rope_params *rope = &kind_of(m, lw)->rope;
     uint32_t hd = kind_of(m, lw)->head_dim, q_rows = q_rows_of(m, lw);
-    uint32_t n_heads = n_heads_of(m, lw), n_kv = n_kv_of(m, lw);
+    uint32_t n_heads = n_heads_of(m, lw), n_kv = lw->has_kv ? n_kv_of(m, lw) : 0;
     if (lw->has_rope) {
         m->k->rope(q, n_heads, q_rows, rope->n_rot, cos, sin, rope->mode);
         m->k->rope(k, n_kv, hd, rope->n_rot, cos, sin, rope->mode);
@@ -134,8 +133,8 @@ static void turn_heads(const struct model *m, const struct layer_weights *lw, fl
         head_norms(m, lw, q, n_heads, q_rows, lw->q_norm);
         head_norms(m, lw, k, n_kv, hd, lw->k_norm);
     } else if (m->hp->qk_norm == QK_NORM_PLAIN && lw->has_rope) {
-        plain_head_norms(m, lw, q, n_heads, q_rows);
-        plain_head_norms(m, lw, k, n_kv, hd);
+        plain_head_norms(m, q, n_heads, hd, q_rows);
+        plain_head_norms(m, k, n_kv, hd, hd);
     }
 }
 
@@ -145,7 +144,8 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     struct model *m = r->m;
     const struct attn_kind *kind = kind_of(m, lw);
     const struct rope_angles *angles = m->angles[lw->attn];
-    uint32_t hd = kind->head_dim, n_heads = n_heads_of(m, lw), n_kv = n_kv_of(m, lw), first;
+    uint32_t hd = kind->head_dim, vd = kind->v_dim, n_heads = n_heads_of(m, lw), first;
+    uint32_t n_kv = lw->has_kv ? n_kv_of(m, lw) : 0;
     const struct step_run *seq = forward_run_of(r->step, t, &first);
     uint32_t pos = seq->pos + t - first;
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
@@ -153,8 +153,12 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     if (r->step->n_tokens == 1) {
         prefetch_write(q, (size_t)n_heads * q_rows_of(m, lw) * sizeof *q);
         prefetch_write(k, (size_t)n_kv * hd * sizeof *k);
-        prefetch_read(v, (size_t)n_kv * kind->v_dim * sizeof *v);
+        prefetch_read(v, (size_t)n_kv * vd * sizeof *v);
     }
+    if (kind->v_is_k)
+        memcpy(v, k, (size_t)n_kv * vd * sizeof *v);
+    if (m->hp->v_norm)
+        plain_head_norms(m, v, n_kv, vd, vd);
     size_t at = (size_t)(r->first + t) * angles->n_pairs;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
         head_norms(m, lw, q, n_heads, q_rows_of(m, lw), lw->q_norm);
@@ -163,8 +167,9 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     turn_heads(m, lw, q, k, angles->cos + at, angles->sin + at);
     if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
         grow_queries(m, lw, q, pos);
-    m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k,
-                   v);
+    if (lw->has_kv)
+        m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos),
+                       pos % KV_PAGE, k, v);
 }
 
 static void add_biases(struct forward_pass *r, struct pool *pool,
@@ -185,10 +190,11 @@ static void add_biases(struct forward_pass *r, struct pool *pool,
 static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
                         const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
-    struct product list[6] = {{&lw->q, &m->x_act, m->q, m->ldq},
+    struct product list[7] = {{&lw->q, &m->x_act, m->q, m->ldq},
                               {&lw->k, &m->x_act, m->k_new, m->ldk},
-                              {&lw->v, &m->x_act, m->v_new, m->ldv}};
-    size_t n_products = 3 + indexer_products_of_x(m, lw, &m->x_act, 0, list + 3);
+                              {&lw->v, &m->x_act, m->v_new, m->ldv},
+                              {&lw->head_gate, &m->x_act, m->gates, m->ld_gates}};
+    size_t n_products = 4 + indexer_products_of_x(m, lw, &m->x_act, 0, list + 4);
     n_products += indexer_query_product(m, lw, &m->x_act, list + n_products);
     if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
         return false;
@@ -573,7 +579,8 @@ static void attend(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* Each head's results times the sigmoids of its gate, which stands behind its query. */
+/* Each head's results times the sigmoids of its gate, which stands behind its query, or of the one
+ * number that it has. */
 static void gate_results(struct forward_pass *r, struct pool *pool,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
@@ -581,11 +588,13 @@ static void gate_results(struct forward_pass *r, struct pool *pool,
     size_t begin, end;
     while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
         for (size_t i = begin; i < end; i++) {
-            float *gate = m->q + i / nh * m->ldq + (i % nh) * 2 * hd + hd;
+            size_t t = i / nh, h = i % nh;
+            float *gate = m->hp->head_gate ? m->gates + t * m->ld_gates + h
+                                           : m->q + t * m->ldq + h * 2 * hd + hd;
             float *out = m->att + i * vd;
-            sigmoids(m->k, gate, vd);
+            sigmoids(m->k, gate, m->hp->head_gate ? 1 : vd);
             for (uint32_t d = 0; d < vd; d++)
-                out[d] *= gate[d];
+                out[d] *= gate[m->hp->head_gate ? 0 : d];
         }
     pool_barrier(pool);
 }
@@ -604,7 +613,7 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
     attend(r, pool, thread, lw, layer);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
-    if (m->hp->attn_gate)
+    if (m->hp->attn_gate || m->hp->head_gate)
         gate_results(r, pool, lw);
     const struct acts att = forward_acts_narrow(&m->att_act, lw->o.n_cols);
     if (lw->o.n_cols != 0)

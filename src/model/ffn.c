@@ -47,7 +47,7 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
         m->k->add(gate + t * ld, u->gate_bias + col, n_cols);
         m->k->add(up + t * ld, u->up_bias + col, n_cols);
     }
-    ffn_activate(m->k, m->hp->ffn_act, gate, up, n * ld);
+    ffn_activate(m->k, m->hp->ffn_act, u->limit, gate, up, n * ld);
     for (size_t t = 0; t < n && u->weights != NULL; t++)
         for (size_t i = 0; i < n_cols; i++)
             gate[t * ld + i] *= u->weights[first + t];
@@ -103,7 +103,8 @@ void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                               .gate_bias = lw->gate_bias,
                               .up_bias = lw->up_bias,
                               .x = &m->x_act,
-                              .out = &mid};
+                              .out = &mid,
+                              .limit = lw->ffn_limit};
     ffn_up_forward(r, pool, thread, &up, 1);
     forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &mid, lw->down_bias);
 }

@@ -271,69 +271,6 @@ void forward_pack(struct forward_pass *r, struct pool *pool, const struct acts *
     pool_barrier(pool);
 }
 
-static void scale(float *x, uint32_t n, float by) {
-    for (uint32_t i = 0; i < n && by != 1.0f; i++)
-        x[i] *= by;
-}
-
-/* What the summed acc does to the residual stream of token t. */
-static void add_result(const struct forward_pass *r, uint32_t t, const float *post_norm) {
-    const struct model *m = r->m;
-    uint32_t e = m->hp->n_embd;
-    float *x = r->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
-    const int64_t *acc = r->acc + (size_t)t * m->ld_acc;
-    if (post_norm == NULL && m->hp->residual_scale == 1.0f) {
-        m->k->fixed_add(x, acc, e);
-        return;
-    }
-    m->k->fixed_get(y, acc, e);
-    if (post_norm != NULL)
-        m->k->rmsnorm(y, y, post_norm, e, m->hp->rms_eps);
-    scale(y, e, m->hp->residual_scale);
-    m->k->add(x, y, e);
-}
-
-/* Of this rank's tokens: x += the result in acc, through post_norm if there is one. */
-static void add_results(struct forward_pass *r, struct pool *pool, const float *post_norm) {
-    const struct tokens mine = r->mine;
-    size_t begin, end;
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
-        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
-            add_result(r, (uint32_t)t, post_norm);
-    pool_barrier(pool);
-}
-
-/* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one),
- * then normed = rmsnorm(x) * w (w NULL: x), packed for the next products. */
-static void residual_norm_pack(struct forward_pass *r, struct pool *pool, bool add,
-                               const float *post_norm, const float *w) {
-    struct model *m = r->m;
-    const struct tokens mine = r->mine;
-    const bool alone = r->step->n_tokens == 1;
-    uint32_t e = m->hp->n_embd;
-    size_t begin, end;
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
-        for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
-            if (add && alone)
-                prefetch_read(r->acc + t * m->ld_acc, e * sizeof *r->acc);
-            if (alone)
-                forward_own_blocks(&m->x_act, 0, n_blocks_of(&m->x_act));
-            if (add)
-                add_result(r, (uint32_t)t, post_norm);
-            if (w != NULL)
-                m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
-            else
-                memcpy(m->normed + t * e, r->x + t * e, e * sizeof *r->x);
-            if (alone) /* not worth a barrier */
-                forward_pack_group(m, &m->x_act, m->normed, e, 0);
-        }
-    pool_barrier(pool);
-    if (alone)
-        return;
-    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
-    forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
-}
-
 /* ---- products ----------------------------------------------------------------------------- */
 
 #define CLAIM_BYTES 65536
@@ -427,8 +364,8 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
         const uint32_t *first = &r->shard_first[m->share->member];
         r->mine = (struct tokens){first[0], first[1] - first[0]};
     }
-    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act,
-                          &m->mla.q_low_act};
+    struct acts *all[] = {&m->x_act,      &m->att_act,       &m->ff_act,       &m->shared_act,
+                          &m->router_act, &m->input.mid_act, &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
@@ -462,8 +399,7 @@ static bool attention_half(struct forward_pass *r, struct pool *pool, int thread
     struct model *m = r->m;
     const struct layer_weights *lw = &m->w.layers[layer];
     /* What the layer before left in acc is added when this one begins. */
-    residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
-                       lw->attn_norm);
+    residual_begin_layer(r, pool, layer, lw->attn_norm);
     if (lw->recurrent != NULL)
         return recurrent_forward(r, pool, thread, lw->recurrent);
     return attention_forward(r, pool, thread, lw, layer);
@@ -472,16 +408,22 @@ static bool attention_half(struct forward_pass *r, struct pool *pool, int thread
 static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint32_t layer) {
     const struct layer_weights *lw = &r->m->w.layers[layer];
     if (lw->has_mixer)
-        residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
+        residual_after_mixer(r, pool, lw);
     else
-        residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
-                           lw->ffn_norm);
-    if (lw->moe != NULL)
+        residual_begin_layer(r, pool, layer, lw->ffn_norm);
+    if (lw->moe != NULL && lw->moe_norm == NULL)
         return moe_forward(r, pool, thread, lw);
     if (!forward_tell(r, pool, thread, &r->m->x_act, r->m->x_told, NULL, 0))
         return false;
     ffn_forward(r, pool, thread, lw);
     return true;
+}
+
+/* Experts beside the FFN that has just been summed. */
+static bool beside_half(struct forward_pass *r, struct pool *pool, int thread, uint32_t layer) {
+    const struct layer_weights *lw = &r->m->w.layers[layer];
+    residual_set_beside(r, pool, lw);
+    return moe_forward(r, pool, thread, lw);
 }
 
 static bool layer_forward(struct forward_pass *r, struct pool *pool, int thread,
@@ -492,6 +434,9 @@ static bool layer_forward(struct forward_pass *r, struct pool *pool, int thread,
             return false;
     for (uint32_t i = 0; i < r->n_microbatches && lw->has_ffn; i++)
         if (!ffn_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
+            return false;
+    for (uint32_t i = 0; i < r->n_microbatches && lw->moe_norm != NULL; i++)
+        if (!beside_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
     return true;
 }
@@ -507,7 +452,7 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
         }
         if (i > 0 && !forward_whole(r, pool, thread))
             return false;
-        add_results(r, pool, last->ffn_post_norm);
+        residual_end_layer(r, pool, last);
     }
     const struct fabric_rows x = {r->x, r->m->hp->n_embd * sizeof *r->x};
     return !r->sharded || tell_rows(r, pool, thread, &x, 1);
@@ -525,7 +470,7 @@ static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) 
             if (m->share->stage == 0) {
                 float *x = m->x + t * e;
                 weights_embed_row(&m->w, step->tokens[t], x);
-                scale(x, e, m->hp->embed_scale);
+                forward_scale(x, e, m->hp->embed_scale);
             }
             const struct step_run *seq = forward_run_of(step, (uint32_t)t, &first);
             for (const struct rope_angles *a = m->rope; a < m->rope + m->hp->n_attn; a++)
@@ -628,6 +573,13 @@ static void cap_logits(struct forward_pass *r, struct pool *pool, uint32_t n) {
     pool_barrier(pool);
 }
 
+/* Thread 0 */
+static void suppress(const struct model *m, uint32_t n) {
+    for (size_t row = 0; row < n; row++)
+        for (size_t i = 0; i < m->n_suppressed; i++)
+            m->logits[row * m->ld_vocab + m->suppressed[i]] = -INFINITY;
+}
+
 static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
                         uint32_t n) {
     struct model *m = r->m;
@@ -642,7 +594,7 @@ static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, u
                 m->k->rmsnorm(row, m->x + (size_t)r->whole->outputs[first + i] * e,
                               m->w.output_norm, e, m->hp->rms_eps);
                 if (!r->whole->hidden)
-                    scale(row, e, m->hp->logit_scale);
+                    forward_scale(row, e, m->hp->logit_scale);
             }
         pool_barrier(pool);
         if (!r->whole->hidden)
@@ -654,6 +606,7 @@ static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, u
         }
     }
     if (thread == 0) {
+        suppress(m, n);
         uint64_t began = clock_ns();
         size_t size =
             (size_t)n * (r->whole->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
@@ -671,6 +624,8 @@ static void step_forward(struct forward_pass *r, struct pool *pool, int thread) 
     const struct plan *plan = &m->plan;
     if (!begin_tokens(r, pool, thread))
         return;
+    if (m->hp->n_layer_input != 0 && m->w.n_layers != 0)
+        layer_inputs_forward(r, pool);
     if (m->share->stage > 0 && !stage_receive(r, pool, thread))
         return;
     for (uint32_t layer = 0; layer < m->w.n_layers; layer++)

@@ -116,8 +116,33 @@ static inline const struct act *forward_act_for(const struct acts *a, const stru
 /* x * 2^24 to the nearest integer, as the kernels do it (docs/numerics.md). */
 int64_t forward_fixed(float x);
 
+/* x *= by, [n] */
+static inline void forward_scale(float *x, uint32_t n, float by) {
+    for (uint32_t i = 0; i < n && by != 1.0f; i++)
+        x[i] *= by;
+}
+
 /* Sum of squares of x [n], over 16 lanes and the fixed tree. */
 float forward_squares(const float *x, uint32_t n);
+
+/* residual.c: this rank's tokens of the residual stream, from a sum in acc to the packed x_act of
+ * the next products. A layer begins by adding what the one before gave; layer: of the stage. */
+void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t layer,
+                          const float *norm);
+void residual_after_mixer(struct forward_pass *r, struct pool *pool,
+                          const struct layer_weights *lw);
+/* What an FFN gave is set aside for residual_end_layer(); then the inputs of the experts beside
+ * it and of their router. */
+void residual_set_beside(struct forward_pass *r, struct pool *pool,
+                         const struct layer_weights *lw);
+/* The residual stream after a layer. */
+void residual_end_layer(struct forward_pass *r, struct pool *pool,
+                        const struct layer_weights *lw);
+
+/* layer_input.c: before the layers, their inputs of all tokens of the step; at a layer's end,
+ * what it makes of its own, added to this rank's tokens. */
+void layer_inputs_forward(struct forward_pass *r, struct pool *pool);
+void layer_input_add(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 
 /* attention.c: from the packed, normed x_act, not yet told, to acc. False if the group was
  * lost. */

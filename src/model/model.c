@@ -66,8 +66,8 @@ static void need(struct forms *n, const struct wmat *w) {
 /* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
  * tokens sharded to this rank. */
 struct all_needs {
-    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result, recurrent,
-        recurrent_low[2];
+    struct forms x, x_own, router, input, att, ffn, shared, expert, expert_mid, low, nope,
+        result, recurrent, recurrent_low[2];
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -80,8 +80,8 @@ static void need_recurrent(struct all_needs *n, const struct recurrent_weights *
 }
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
-                       uint32_t n_experts) {
-    const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->ffn.gate, &lw->ffn.up};
+                       const struct moe_params *moe) {
+    const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->head_gate, &lw->ffn.gate, &lw->ffn.up};
     for (size_t i = 0; i < ARRAY_LEN(from_x); i++)
         need(&n->x, from_x[i]);
     need(&n->x_own, &lw->mla.q_a);
@@ -93,6 +93,8 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
         need(x, &lw->index->k);
         need(x, &lw->index->weights);
     }
+    need(&n->x_own, &lw->input.gate);
+    need(&n->input, &lw->input.proj);
     need(&n->att, &lw->o);
     need(&n->ffn, &lw->ffn.down);
     if (lw->recurrent != NULL)
@@ -103,12 +105,12 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     }
     if (lw->moe == NULL)
         return;
-    need(&n->x_own, &lw->moe->router);
+    need(moe->dense_beside ? &n->router : &n->x_own, &lw->moe->router);
     need(&n->x_own, &lw->moe->shared_router);
     need(&n->x, &lw->moe->shared.gate);
     need(&n->x, &lw->moe->shared.up);
     need(&n->shared, &lw->moe->shared.down);
-    for (uint32_t e = 0; e < n_experts; e++) {
+    for (uint32_t e = 0; e < moe->n_experts; e++) {
         need(&n->expert, &lw->moe->experts[e].gate);
         need(&n->expert, &lw->moe->experts[e].up);
         need(&n->expert_mid, &lw->moe->experts[e].down);
@@ -170,6 +172,9 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     size_t shared = sh->shared_end - sh->shared_begin;
     if (p->n_experts == 0)
         return;
+    want(lay, &m->beside, p->dense_beside ? n * e : 0, sizeof(float));
+    want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
+    want_acts(lay, &m->router_act, n, e, needs->router);
     want_acts(lay, &m->shared_act, n, shared, needs->shared);
     want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
     want(lay, &m->shared_weights, p->shared_router ? n : 0, sizeof(float));
@@ -190,6 +195,22 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->sums, (threads - 1) * MOE_FEW * m->ld_acc, sizeof *b->sums);
     want_acts(lay, &b->in_act, rows, e, needs->expert);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
+}
+
+static void alloc_layer_inputs(struct model *m, struct layout *lay,
+                               const struct all_needs *needs) {
+    struct layer_input_buffers *b = &m->input;
+    size_t n = m->cfg.n_tokens_max, width = m->hp->n_layer_input;
+    if (width == 0)
+        return;
+    b->ld_all = round_up(m->w.n_layers * width, TILE_ROWS);
+    b->ld_mid = round_up(width, TILE_ROWS);
+    b->ld_out = round_up(m->hp->n_embd, TILE_ROWS);
+    want(lay, &b->all, n * b->ld_all, sizeof(float));
+    want(lay, &b->mid, n * b->ld_mid, sizeof(float));
+    want(lay, &b->out, n * b->ld_out, sizeof(float));
+    want(lay, &b->row, n * width, sizeof(float));
+    want_acts(lay, &b->mid_act, n, width, needs->input);
 }
 
 static enum status alloc_recurrent(struct model *m, struct layout *lay,
@@ -232,6 +253,7 @@ static void widen_rows(struct model *m, const struct attn_kind *kind,
     m->ldk = MAX(m->ldk, round_up(k, TILE_ROWS));
     m->ldv = MAX(m->ldv, round_up(v, TILE_ROWS));
     m->ld_att = MAX(m->ld_att, heads * hparams_out_dim(hp, kind));
+    m->ld_gates = MAX(m->ld_gates, hp->head_gate ? round_up(heads, TILE_ROWS) : 0);
     m->scratch_floats = MAX(m->scratch_floats, round_up(attn_scratch_floats(&shape), 16));
 }
 
@@ -262,6 +284,7 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->q, n * m->ldq, sizeof(float));
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
+    want(lay, &m->gates, n * m->ld_gates, sizeof(float));
     want(lay, &m->att, n * m->ld_att, sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
     want(lay, &m->microbatch_runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1,
@@ -310,7 +333,8 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     for (uint32_t i = 0; i < hp->n_ff_widths; i++)
         ff = MAX(ff, sh->ff[i].end - sh->ff[i].begin);
     for (uint32_t i = 0; i < m->w.n_layers; i++)
-        need_layer(&needs, &m->w.layers[i], latent_heads, hp->moe.n_experts);
+        need_layer(&needs, &m->w.layers[i], latent_heads, &hp->moe);
+    need(&needs.x_own, &m->w.input_proj);
     m->x_told = needs.x;
     m->q_low_told = needs.low;
     needs.x.f32 |= needs.x_own.f32;
@@ -331,6 +355,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     alloc_indexer(m, lay);
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
+    alloc_layer_inputs(m, lay, &needs);
     alloc_outputs(m, lay);
     return lay->failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers") : ST_OK;
 }
@@ -352,9 +377,35 @@ static enum status open_cache(struct model *m, struct err *err) {
         keeps[i] = model_kv_keep(m->hp, m->share, m->share->layer_begin + i, m->cfg.kv_type);
     enum status st = kv_open(&m->kv, keeps, m->w.n_layers, m->cfg.n_pages, err);
     mem_free(keeps);
+    for (uint32_t i = 0; i < m->w.n_layers && st == ST_OK; i++) {
+        uint32_t layer = m->share->layer_begin + i, from = hparams_kv_layer(m->hp, layer);
+        BUG_ON(from < m->share->layer_begin);
+        m->kv.layers[i] = m->kv.layers[from - m->share->layer_begin];
+    }
     if (st == ST_OK)
         m->kv_prefault = kv_prefault_open(&m->kv);
     return st;
+}
+
+/* The tokens that the file says never come. */
+static enum status read_suppressed(struct model *m, struct err *err) {
+    static const char key[] = "tokenizer.ggml.suppress_tokens";
+    struct gguf_array a;
+    if (!m->hp->suppresses || !gguf_has(m->g, key))
+        return ST_OK;
+    TRY(gguf_array(m->g, key, &a, err));
+    if (a.type != GGUF_I32 && a.type != GGUF_U32)
+        return err_set(err, ST_BAD_INPUT, "%s: %s is not a list of tokens", gguf_path(m->g),
+                       key);
+    m->suppressed = mem_calloc(a.n, sizeof *m->suppressed);
+    if (m->suppressed == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for %s", key);
+    for (size_t i = 0; i < a.n; i++) {
+        int64_t id = gguf_array_int(&a, i);
+        if (id >= m->share->vocab_begin && id < m->share->vocab_end)
+            m->suppressed[m->n_suppressed++] = (int32_t)(id - m->share->vocab_begin);
+    }
+    return ST_OK;
 }
 
 static enum status open_teams(struct model *m, struct err *err) {
@@ -481,6 +532,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = make_rope_tables(m, g, err);
     if (st == ST_OK)
+        st = read_suppressed(m, err);
+    if (st == ST_OK)
         st = open_teams(m, err);
     if (st == ST_OK)
         st = agree_on_sharding(m, err);
@@ -503,6 +556,7 @@ void model_close(struct model *m) {
     mem_free(m->mla.nope_act);
     mem_free(m->mla.result_act);
     mem_free(m->recurrent.out_act);
+    mem_free(m->suppressed);
     recurrent_states_close(&m->states);
     indexer_close(m);
     kv_prefault_close(m->kv_prefault);
@@ -524,7 +578,7 @@ struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
 struct kv_keep model_kv_keep(const struct hparams *hp, const struct share *sh, uint32_t layer,
                              enum kv_type type) {
     const struct attn_kind *kind = hparams_attn(hp, layer);
-    if (!hparams_layer_has_attention(hp, layer))
+    if (!hparams_layer_has_attention(hp, layer) || hparams_kv_layer(hp, layer) != layer)
         return (struct kv_keep){.kind = KV_NONE};
     return (struct kv_keep){.kind = kind->window != 0 ? KV_WINDOW : KV_WHOLE,
                             .shape = model_kv_shape(hp, sh, kind, type)};

@@ -83,6 +83,16 @@ struct recurrent_buffers {
     bool groups_whole;  /* of Mamba-2: each group's heads are on one rank */
 };
 
+/* The layers' own inputs (layer_input.c). */
+struct layer_input_buffers {
+    float *all; /* [n, ld_all]: of all layers of the stage side by side */
+    float *mid; /* [n, ld_mid]: gates */
+    float *out; /* [n, ld_out] */
+    float *row; /* [n, n_layer_input]: a layer's part of the embeddings */
+    size_t ld_all, ld_mid, ld_out;
+    struct acts mid_act;
+};
+
 /* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most
  * models. */
 #define FFN_FLOATS 12288
@@ -93,6 +103,7 @@ struct ffn_up {
     const struct acts *x, *out;
     const float *gate_bias, *up_bias; /* [gate's rows]; NULL: none */
     const float *weights; /* [n_tokens] that a token's results are multiplied by; NULL: none */
+    float limit;          /* ffn_activate()'s */
 };
 
 struct moe_group {
@@ -158,6 +169,8 @@ struct model {
     float *normed;            /* [n, n_embd] */
     float *q, *k_new, *v_new; /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
     size_t ldq, ldk, ldv;
+    float *gates; /* [n, ld_gates]: of the heads, where each has one number */
+    size_t ld_gates;
     float *att; /* [n, heads * out_dim] close together, at most ld_att */
     size_t ld_att;
     int64_t *acc; /* [n, ld_acc] fixed point */
@@ -167,6 +180,11 @@ struct model {
     float *shared_logits;  /* [n, TILE_ROWS]: of a shared_router, whose only row is the first */
     float *shared_weights; /* [n]: sigmoids of these */
     struct acts shared_act;
+    float *beside; /* [n, n_embd]: what an FFN beside experts gave, normed */
+    float *
+        router_in; /* [n, n_embd]: what the router reads where that is not x_act, and packed: */
+    struct acts router_act;
+    struct layer_input_buffers input;
     struct mla_buffers mla;
     struct index_buffers index;
     struct moe_buffers moe;
@@ -174,6 +192,8 @@ struct model {
     float *out_rows; /* [LOGIT_ROWS, n_embd] */
     float *logits;   /* [LOGIT_ROWS, ld_vocab] of this share */
     size_t ld_vocab;
+    int32_t *suppressed; /* owned: [n_suppressed] rows of logits that are -INFINITY */
+    size_t n_suppressed;
     float *gathered;           /* rank 0: [LOGIT_ROWS, n_vocab], part after part */
     float *logits_all;         /* rank 0: [LOGIT_ROWS, n_vocab] */
     const uint8_t **page_ptrs; /* [n_pages_max] of the running layer */

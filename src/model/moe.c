@@ -24,6 +24,9 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
     router_choose(m->k, p, logits, w->choice_bias,
                   b->router_scratch + (size_t)thread * p->n_experts,
                   b->choices + t * p->n_used);
+    for (struct choice *c = b->choices + t * p->n_used, *end = c + p->n_used;
+         w->expert_scale != NULL && c < end; c++)
+        c->weight *= w->expert_scale[c->expert];
     if (w->shared_router.n_rows != 0) {
         m->shared_weights[t] = m->shared_logits[t * TILE_ROWS];
         sigmoids(m->k, &m->shared_weights[t], 1);
@@ -48,10 +51,12 @@ static void route(struct forward_pass *r, struct pool *pool, int thread,
     struct moe_buffers *b = &m->moe;
     const struct tokens mine = r->mine;
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    const struct acts in =
+        w->router_scale != NULL ? forward_acts_part(&m->router_act, mine.begin, mine.n) : x;
     const bool has_shared = w->shared_router.n_rows != 0;
     float *shared = has_shared ? m->shared_logits + (size_t)mine.begin * TILE_ROWS : NULL;
     const struct product list[] = {
-        {&w->router, &x, b->logits + mine.begin * b->ld_logits, b->ld_logits},
+        {&w->router, &in, b->logits + mine.begin * b->ld_logits, b->ld_logits},
         {&w->shared_router, &x, shared, TILE_ROWS},
     };
     if (mine.n > 0)
@@ -154,7 +159,8 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
             .out = &b->mid[i],
             .gate_bias = biased ? w->gate_bias + (size_t)e * w->bias_stride : NULL,
             .up_bias = biased ? w->up_bias + (size_t)e * w->bias_stride : NULL,
-            .weights = m->hp->moe.weighs_input ? NULL : b->weights + first};
+            .weights = m->hp->moe.weighs_input ? NULL : b->weights + first,
+            .limit = w->limit};
     }
     if (w->shared.gate.n_rows != 0)
         b->ups[b->n_ups++] =
@@ -162,6 +168,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
                             .up = &w->shared.up,
                             .x = &m->x_act,
                             .out = &m->shared_act,
+                            .limit = w->shared_limit,
                             .weights = w->shared_router.n_rows != 0 ? m->shared_weights : NULL};
 }
 

@@ -161,6 +161,12 @@ static enum status check_weights(const double *weights, int n_weights, int tp, i
     return ST_OK;
 }
 
+/* Layers from `first` on count as one, which is not cut. */
+static void join_layers(uint64_t *bytes, uint32_t n_layers, uint32_t first) {
+    for (uint32_t l = first + 1; l < n_layers; l++)
+        bytes[first] += bytes[l];
+}
+
 /* Bytes as in the file: packed ones differ by a few vectors and rows of padding. */
 static enum status cut_stages(uint32_t *bounds, const struct hparams *hp, const struct gguf *g,
                               const double *weights, int pp, struct err *err) {
@@ -176,8 +182,12 @@ static enum status cut_stages(uint32_t *bounds, const struct hparams *hp, const 
     }
     const struct gguf_tensor *output =
         gguf_tensor(g, hp->tied ? "token_embd.weight" : "output.weight");
-    enum status st = plan_cut_stages(bounds, bytes, hp->n_layers,
+    const uint32_t joined = MIN(hparams_first_joined(hp), hp->n_layers - 1);
+    join_layers(bytes, hp->n_layers, joined);
+    enum status st = plan_cut_stages(bounds, bytes, joined + 1,
                                      output != NULL ? output->size_bytes : 0, weights, pp, err);
+    for (int i = 0; i <= pp && st == ST_OK; i++)
+        bounds[i] = bounds[i] > joined ? hp->n_layers : bounds[i];
     mem_free(bytes);
     return st;
 }

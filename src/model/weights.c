@@ -53,15 +53,24 @@ void weights_free(struct weights *w) {
     mem_free(w->layers);
     if (w->block != NULL)
         mem_huge_free(w->block, w->block_bytes);
-    if (w->embd_bytes != NULL)
-        mem_huge_free(w->embd_bytes, (size_t)w->embd_here.size_bytes);
+    struct rows_here *here[] = {&w->embd_here, &w->input_here};
+    for (size_t i = 0; i < ARRAY_LEN(here); i++)
+        if (here[i]->bytes != NULL)
+            mem_huge_free(here[i]->bytes, (size_t)here[i]->t.size_bytes);
     *w = (struct weights){0};
 }
 
 void weights_embed_row(const struct weights *w, int32_t id, float *out) {
     BUG_ON(id < 0 || (uint64_t)id >= w->embd->dims[1]);
-    tensor_row_f32(w->embd_bytes != NULL ? &w->embd_here : w->embd, (uint64_t)id, 0,
+    tensor_row_f32(w->embd_here.bytes != NULL ? &w->embd_here.t : w->embd, (uint64_t)id, 0,
                    w->embd->dims[0], out);
+}
+
+void weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
+                       float *out) {
+    BUG_ON(id < 0 || (uint64_t)id >= w->input_embd->dims[1]);
+    tensor_row_f32(w->input_here.bytes != NULL ? &w->input_here.t : w->input_embd, (uint64_t)id,
+                   begin, n, out);
 }
 
 static enum status describe(struct weights *out, const struct gguf *g, const struct hparams *hp,
@@ -91,6 +100,8 @@ static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
      * engines that quantize NVFP4's activations. */
     static const char *const no_loss[] = {"attn_rot_embd.weight", "rope_freqs.weight",
                                           "attn_kv_b.weight"};
+    /* Left in files of models whose last layers use the keys and values of others. */
+    static const char *const of_kv[] = {"attn_k.weight", "attn_v.weight", "attn_k_norm.weight"};
     static const char *const ends[] = {"token_embd", "position_embd", "output"};
     char *name;
     if (str_ends(t->name, ".input_scale"))
@@ -103,11 +114,15 @@ static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
         return false;
     }
     /* Layers beyond the model's predict further tokens; some use an earlier layer's choice. */
-    unsigned long l = strtoul(t->name + strlen("blk."), &name, 10);
-    if (l >= hp->n_layers || *name != '.' ||
+    unsigned long layer = strtoul(t->name + strlen("blk."), &name, 10);
+    if (layer >= hp->n_layers || *name != '.' ||
         (str_starts(name, ".indexer.") && hp->indexer.shared &&
-         !hparams_layer_is(hp, (uint32_t)l, LAYER_INDEXED)))
+         !hparams_layer_is(hp, (uint32_t)layer, LAYER_INDEXED)))
         return false;
+    if (hparams_kv_layer(hp, (uint32_t)layer) != layer)
+        for (size_t i = 0; i < ARRAY_LEN(of_kv); i++)
+            if (str_eq(name + 1, of_kv[i]))
+                return false;
     for (size_t i = 0; i < ARRAY_LEN(no_loss); i++)
         if (str_eq(name + 1, no_loss[i]))
             return false;

@@ -27,11 +27,14 @@ struct ffn_weights {
 struct moe_weights {
     struct wmat router;               /* [n_experts, n_embd]: whole on every rank */
     const float *router_bias;         /* [n_experts]; NULL: none */
+    const float *router_scale;        /* [n_embd]: of what it reads; NULL: it reads x_act */
+    const float *expert_scale;        /* [n_experts]: of the chosen weights; NULL: none */
     const float *choice_bias;         /* [n_experts]; NULL: none */
     struct ffn_weights *experts;      /* [n_experts]; those that are not held have no rows */
     const float *gate_bias, *up_bias; /* [n_experts, bias_stride] of the columns held */
     const float *down_bias; /* [n_experts, n_embd]: on the stage's first member only */
     size_t bias_stride;
+    float limit, shared_limit; /* hparams.expert_limit, ffn_limit */
     struct ffn_weights shared;
     struct wmat shared_router; /* [1, n_embd]: whole on every rank; no rows: none */
 };
@@ -68,12 +71,20 @@ struct recurrent_weights {
     const float *norm;            /* [v_dim], of Mamba-2 of all columns; NULL: none */
 };
 
+/* The end of a layer with inputs of its own (layer_input.c); whole on every rank. */
+struct layer_input_weights {
+    struct wmat gate;       /* [n_layer_input, n_embd]; no rows: none */
+    struct wmat proj;       /* [n_embd, n_layer_input] */
+    const float *post_norm; /* [n_embd] */
+};
+
 struct layer_weights {
     const float *attn_norm;                /* [n_embd]; NULL: none */
     struct wmat q, k, v;                   /* [heads * head_dim, n_embd], [kv_heads * ...] */
     const float *q_bias, *k_bias, *v_bias; /* as the rows above; NULL: none */
     const float *q_norm, *k_norm; /* [head_dim], or as the rows (QK_NORM_ROW); NULL: none */
     const float *sinks;           /* [heads]; NULL: none */
+    struct wmat head_gate;        /* [heads, n_embd]; no rows: none */
     struct wmat o;                /* [n_embd, heads * out_dim]: row-parallel */
     const float *o_bias;          /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
@@ -87,12 +98,19 @@ struct layer_weights {
     const float *gate_bias, *up_bias;            /* [ff] of the columns held; NULL: none */
     const float *down_bias; /* [n_embd]: on the stage's first member only */
     uint32_t ffn_segment;
+    float ffn_limit;         /* hparams.ffn_limit */
     struct moe_weights *moe; /* NULL: dense */
-    uint32_t attn;           /* its kind: hparams.attn */
-    uint32_t window;         /* 0: none */
-    uint32_t chunk;          /* 0: none */
+    /* Where an FFN stands beside the experts, [n_embd]: of what it gives, of what they read and
+     * of what they give. NULL: none does. */
+    const float *dense_post_norm, *moe_norm, *moe_post_norm;
+    struct layer_input_weights input;
+    const float *out_scale; /* [1]: the residual stream is multiplied by it; NULL: none */
+    uint32_t attn;          /* its kind: hparams.attn */
+    uint32_t window;        /* 0: none */
+    uint32_t chunk;         /* 0: none */
     bool has_rope;
     bool has_mixer, has_ffn; /* attention or a recurrence; an FFN */
+    bool has_kv;             /* keys and values of its own */
 };
 
 struct weights {
@@ -102,9 +120,16 @@ struct weights {
     struct wmat output;             /* [vocab rows, n_embd]; last stage only */
     const struct gguf_tensor *embd; /* token_embd.weight */
     const float *rope_factors;      /* [n_rot/2] divides the frequencies; NULL: none */
+    /* Of the layers' inputs: their embeddings, of all layers side by side, and what makes this
+     * stage's of the token's own embedding. */
+    const struct gguf_tensor *input_embd; /* NULL: none */
+    struct wmat input_proj;               /* [n_layers * n_layer_input, n_embd] */
+    const float *input_norm;              /* [n_layer_input] */
 
-    struct gguf_tensor embd_here; /* the same, with data that came from elsewhere: */
-    uint8_t *embd_bytes;          /* owned; NULL: in the file */
+    struct rows_here {
+        struct gguf_tensor t; /* with data that came from elsewhere: */
+        uint8_t *bytes;       /* owned; NULL: in the file */
+    } embd_here, input_here;
 
     void **owned; /* the arrays above */
     size_t n_owned, cap_owned;
@@ -127,6 +152,9 @@ void weights_free(struct weights *w);
 
 /* Row `id` of the embedding as f32: out [n_embd]. */
 void weights_embed_row(const struct weights *w, int32_t id, float *out);
+/* Values [begin, begin + n) of row `id` of the embeddings of the layers' inputs. */
+void weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
+                       float *out);
 
 /* What weights_load() would make of a share, from the header alone: shapes and sizes, no data.
  * Freed with weights_free(). */

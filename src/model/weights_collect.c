@@ -43,7 +43,7 @@ static const struct gguf_tensor *find_tensor(const struct weights_loader *ld, in
 
 static enum status read_scale(struct weights_loader *ld, const struct weight_part *p,
                               const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
-    const struct gguf_tensor *s = gguf_scale_of(ld->g, t);
+    const struct gguf_tensor *s = p->no_scale ? NULL : gguf_scale_of(ld->g, t);
     if (s == NULL)
         return ST_OK;
     note_wanted(ld, s);
@@ -134,6 +134,20 @@ enum status weights_want_vector(struct weights_loader *ld, const float **dst, in
                              round_up(end - begin, TILE_ROWS), err);
 }
 
+enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_tensor **out,
+                                   const char *name, uint64_t width, struct err *err) {
+    const struct gguf_tensor *t;
+    TRY(want_tensor(ld, -1, name, width, ld->hp->n_vocab, 1, &t, err));
+    if (gguf_scale_of(ld->g, t) != NULL)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s: embeddings with a scale are not supported",
+                       gguf_path(ld->g), gguf_scale_of(ld->g, t)->name);
+    if (qtype_info(t->type)->dequantize == NULL)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s, which is not a weight type",
+                       gguf_path(ld->g), name, qtype_info(t->type)->name);
+    *out = t;
+    return ST_OK;
+}
+
 /* ---- what a layer consists of -------------------------------------------------------------- */
 
 static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *lw, int l,
@@ -164,8 +178,20 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
     k.row_begin = k_first + k0, k.row_end = k_first + k1;
     v.row_begin = v_first + v0, v.row_end = v_first + v1;
     TRY(weights_want_matrix(ld, &lw->q, q, err));
-    TRY(weights_want_matrix(ld, &lw->k, k, err));
-    TRY(weights_want_matrix(ld, &lw->v, v, err));
+    if (lw->has_kv)
+        TRY(weights_want_matrix(ld, &lw->k, k, err));
+    if (lw->has_kv && !kind->v_is_k)
+        TRY(weights_want_matrix(ld, &lw->v, v, err));
+    if (hp->head_gate)
+        TRY(weights_want_matrix(ld, &lw->head_gate,
+                                (struct weight_part){.layer = l,
+                                                     .name = "attn_gate.weight",
+                                                     .cols = e,
+                                                     .rows = kind->n_heads,
+                                                     .row_begin = sh->begin,
+                                                     .row_end = sh->end,
+                                                     .col_end = e},
+                                err));
     if (hp->qkv_bias) {
         TRY(weights_want_vector(ld, &lw->q_bias, l, "attn_q.bias", nq, q0, q1, err));
         TRY(weights_want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
@@ -173,7 +199,8 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
     }
     if (hp->qk_norm == QK_NORM_HEAD || hp->qk_norm == QK_NORM_HEAD_AFTER) {
         TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", hd, 0, hd, err));
-        TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", hd, 0, hd, err));
+        if (lw->has_kv)
+            TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", hd, 0, hd, err));
     } else if (hp->qk_norm == QK_NORM_ROW) {
         TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", nq, q0, q1, err));
         TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", nk, k0, k1, err));
@@ -281,6 +308,7 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
     lw->attn = hp->layer_attn[l];
+    lw->has_kv = hparams_kv_layer(hp, (uint32_t)l) == (uint32_t)l;
     const struct attn_kind *kind = &hp->attn[lw->attn];
     const struct head_share *sh = &ld->share->heads[lw->attn];
     uint32_t e = hp->n_embd, od = hparams_out_dim(hp, kind);
@@ -315,6 +343,12 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
     return ST_OK;
 }
 
+static bool has_layer_tensor(const struct weights_loader *ld, int l, const char *name) {
+    char full[96];
+    snprintf(full, sizeof full, "blk.%d.%s", l, name);
+    return gguf_tensor(ld->g, full) != NULL;
+}
+
 /* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where
  * experts share tensors. */
 static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ffn, int l,
@@ -346,12 +380,16 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
                                    .col_end = f1,
                                    .used = used};
     q.name = up;
-    if (ld->hp->fused_ffn) {
-        p.name = up;
+    /* Of experts: where there is such a tensor. */
+    const bool experts = str_eq(suffix, "_exps");
+    const bool fused_experts = experts && has_layer_tensor(ld, l, "ffn_gate_up_exps.weight");
+    if (ld->hp->fused_ffn || fused_experts) {
+        p.name = q.name = fused_experts ? "ffn_gate_up_exps.weight" : up;
         p.rows = q.rows = 2 * width;
         q.row_begin += width;
         q.row_end += width;
     }
+    d.no_scale = experts && ld->hp->moe.dense_beside;
     if (ld->hp->ffn_act == FFN_RELU2) { /* up alone, in the place of gate */
         TRY(weights_want_matrix(ld, &ffn->gate, q, err));
     } else {
@@ -393,6 +431,21 @@ static enum status collect_expert_biases(struct weights_loader *ld, struct moe_w
                              first ? e : 0, e, err);
 }
 
+/* What experts have besides where a dense FFN stands beside them. */
+static enum status collect_beside(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                  struct err *err) {
+    uint32_t e = ld->hp->n_embd, n = ld->hp->moe.n_experts;
+    TRY(weights_want_vector(ld, &lw->dense_post_norm, l, "post_ffw_norm_1.weight", e, 0, e,
+                            err));
+    TRY(weights_want_vector(ld, &lw->moe_norm, l, "pre_ffw_norm_2.weight", e, 0, e, err));
+    TRY(weights_want_vector(ld, &lw->moe_post_norm, l, "post_ffw_norm_2.weight", e, 0, e, err));
+    TRY(weights_want_vector(ld, &lw->moe->router_scale, l, "ffn_gate_inp.scale", e, 0, e, err));
+    if (!has_layer_tensor(ld, l, "ffn_down_exps.scale"))
+        return ST_OK;
+    return weights_want_vector(ld, &lw->moe->expert_scale, l, "ffn_down_exps.scale", n, 0, n,
+                               err);
+}
+
 static enum status collect_moe(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -403,14 +456,19 @@ static enum status collect_moe(struct weights_loader *ld, struct layer_weights *
         moe->experts = weights_own(ld->w, n, sizeof *moe->experts);
     if (moe == NULL || moe->experts == NULL)
         return weights_no_memory(ld, err);
+    moe->limit = hp->expert_limit[l];
+    moe->shared_limit = hp->ffn_limit[l];
     TRY(weights_want_matrix(ld, &moe->router,
                             (struct weight_part){.layer = l,
                                                  .name = "ffn_gate_inp.weight",
                                                  .cols = e,
                                                  .rows = n,
                                                  .row_end = n,
-                                                 .col_end = e},
+                                                 .col_end = e,
+                                                 .no_scale = hp->moe.dense_beside},
                             err));
+    if (hp->moe.dense_beside)
+        TRY(collect_beside(ld, lw, l, err));
     if (hp->moe.bias)
         TRY(weights_want_vector(ld, &moe->choice_bias, l, "exp_probs_b.bias", n, 0, n, err));
     double used = (double)hp->moe.n_used / n;
@@ -455,27 +513,30 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,
                                 err));
-    if (hparams_layer_is_moe(hp, (uint32_t)l))
-        return collect_moe(ld, lw, l, err);
-    return collect_dense(ld, lw, l, err);
+    const bool moe = hparams_layer_is_moe(hp, (uint32_t)l);
+    lw->ffn_limit = hp->ffn_limit[l];
+    if (moe)
+        TRY(collect_moe(ld, lw, l, err));
+    if (!moe || hp->moe.dense_beside)
+        TRY(collect_dense(ld, lw, l, err));
+    if (hp->n_layer_input != 0)
+        TRY(weights_collect_layer_input(ld, lw, l, err));
+    if (has_layer_tensor(ld, l, "layer_output_scale.weight"))
+        TRY(weights_want_vector(ld, &lw->out_scale, l, "layer_output_scale.weight", 1, 0, 1,
+                                err));
+    return ST_OK;
 }
 
 enum status weights_collect(struct weights_loader *ld, struct err *err) {
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
     struct weights *w = ld->w;
-    TRY(want_tensor(ld, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
-    if (gguf_tensor(ld->g, "token_embd.scale") != NULL)
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: token_embd.scale: embeddings with a scale are not supported",
-                       gguf_path(ld->g));
-    if (qtype_info(w->embd->type)->dequantize == NULL)
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: token_embd.weight has type %s, which is not a weight type",
-                       gguf_path(ld->g), qtype_info(w->embd->type)->name);
+    TRY(weights_want_embedding(ld, &w->embd, "token_embd.weight", hp->n_embd, err));
     if (hp->rope_factors != NULL)
         TRY(weights_want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2,
                                 0, hp->rope.n_rot / 2, err));
+    if (hp->n_layer_input != 0)
+        TRY(weights_collect_inputs(ld, err));
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
     if (sh->last_stage) {

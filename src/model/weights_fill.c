@@ -152,29 +152,35 @@ static void fetch_and_pack(struct weights_loader *ld, struct weight_slice *s, ui
 }
 
 /* Ranks that embed tokens read rows of it as tokens come. */
-static enum status fetch_embedding(struct weights_loader *ld, struct err *err) {
+static enum status fetch_rows(struct weights_loader *ld, const struct gguf_tensor *t,
+                              struct rows_here *here, struct err *err) {
     struct weights *w = ld->w;
-    const struct gguf_tensor *t = w->embd;
-    if (ld->share->stage != 0)
-        return ST_OK;
     size_t row_bytes, done = 0, n_rows = (size_t)t->dims[1];
     bool whole = qtype_row_bytes(t->type, t->dims[0], &row_bytes);
     BUG_ON(!whole);
-    w->embd_bytes = mem_huge_alloc((size_t)t->size_bytes);
-    if (w->embd_bytes == NULL)
+    here->bytes = mem_huge_alloc((size_t)t->size_bytes);
+    if (here->bytes == NULL)
         return err_set(err, ST_NO_MEMORY, "%s: no memory for the embedding", gguf_path(ld->g));
-    w->embd_here = *t;
-    w->embd_here.data = w->embd_bytes;
+    here->t = *t;
+    here->t.data = here->bytes;
     w->replicated_bytes += (size_t)t->size_bytes;
     while (done < n_rows) {
         size_t n = MIN(MAX(FETCH_BYTES / row_bytes, (size_t)1), n_rows - done);
         TRY(tensor_fetch_rows(t, ld->from, done, n, 0, t->dims[0],
-                              w->embd_bytes + done * row_bytes, err));
+                              here->bytes + done * row_bytes, err));
         done += n;
         if (ld->progress != NULL)
             ld->progress(ld->user, 0);
     }
     return ST_OK;
+}
+
+/* The inputs of every stage's layers begin with the token's embedding. */
+static enum status fetch_embeddings(struct weights_loader *ld, struct err *err) {
+    struct weights *w = ld->w;
+    if (ld->share->stage == 0 || w->input_embd != NULL)
+        TRY(fetch_rows(ld, w->embd, &w->embd_here, err));
+    return w->input_embd != NULL ? fetch_rows(ld, w->input_embd, &w->input_here, err) : ST_OK;
 }
 
 /* ---- all of it --------------------------------------------------------------------------- */
@@ -268,7 +274,7 @@ enum status weights_fill(struct weights_loader *ld, struct pool *pool, struct er
         return err_set(err, ST_NO_MEMORY, "%s: no memory to make rows in", gguf_path(ld->g));
     TRY(copy_vectors(ld, err));
     if (ld->from != NULL)
-        TRY(fetch_embedding(ld, err));
+        TRY(fetch_embeddings(ld, err));
     pool_run(pool, pack_thread, ld);
     enum status st = (enum status)atomic_load_explicit(&ld->failed, memory_order_acquire);
     if (st != ST_OK) {

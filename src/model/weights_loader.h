@@ -60,7 +60,8 @@ struct weight_part {
     uint32_t row_begin, row_end, col_begin, col_end;
     uint32_t nth; /* which matrix of n */
     bool transposed;
-    double used; /* share of steps that read it; 0 counts as 1 */
+    double used;   /* share of steps that read it; 0 counts as 1 */
+    bool no_scale; /* a tensor that is named like its scale is something else */
 };
 
 /* ---- weights_collect.c: naming slices ---------------------------------------------------- */
@@ -85,6 +86,13 @@ enum status weights_no_memory(const struct weights_loader *ld, struct err *err);
  * reads nothing but scales. ST_UNSUPPORTED, ST_BAD_INPUT, ST_NOT_FOUND: of a tensor;
  * ST_NO_MEMORY. */
 enum status weights_collect(struct weights_loader *ld, struct err *err);
+/* weights_layer_input.c: of the layers' inputs, what is common, and a layer's part. */
+enum status weights_collect_inputs(struct weights_loader *ld, struct err *err);
+enum status weights_collect_layer_input(struct weights_loader *ld, struct layer_weights *lw,
+                                        int l, struct err *err);
+/* A tensor of rows that are read as tokens come. */
+enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_tensor **out,
+                                   const char *name, uint64_t width, struct err *err);
 /* weights_recurrent.c: the same of a recurrent layer's own part. */
 enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_weights *lw,
                                       int l, struct err *err);

@@ -30,7 +30,7 @@ struct token_run {
     struct merger merger;
     struct splitter *splitter;
     struct cached_word *cache; /* [CACHE_SIZE] or NULL */
-    char *spaced;              /* VOCAB_SPM: the text with U+2581 undone and spaces in front */
+    char *spaced; /* SentencePiece: the text with U+2581 undone and spaces in front */
     size_t n_spaced;
     int32_t *ids;
     size_t n_ids, cap;
@@ -124,6 +124,19 @@ static enum status put_words_spm(struct token_run *r, const char *text, size_t l
     return put_word(r, text + begin, len - begin);
 }
 
+/* The words of a vocabulary with merges are runs of line ends and what lies between. A run that is
+ * a token is taken as such. */
+static enum status put_lines(struct token_run *r, const char *text, size_t len) {
+    for (size_t i = 0, n; i < len; i += n) {
+        const bool ends = text[i] == '\n';
+        for (n = 1; i + n < len && (text[i + n] == '\n') == ends;)
+            n++;
+        int32_t id = ends ? vocab_find(&r->t->v, &r->t->v.text_ids, text + i, n) : -1;
+        TRY(id >= 0 ? put_id(r, id) : put_words_spm(r, text + i, n));
+    }
+    return ST_OK;
+}
+
 static bool begins_with_space(const char *text, size_t len) {
     char first[3]; /* U+2581 */
     return vocab_spm_bytes(text, MIN(len, sizeof first), first) > 0 && first[0] == ' ';
@@ -144,7 +157,7 @@ static enum status put_text_spm(struct token_run *r, const char *text, size_t le
         out[n++] = ' ';
     n += vocab_spm_bytes(text, len, out + n);
     r->n_spaced += n;
-    return put_words_spm(r, out, n);
+    return r->t->v.kind == VOCAB_SPM ? put_words_spm(r, out, n) : put_lines(r, out, n);
 }
 
 static enum status put_text(struct token_run *r, const char *text, size_t len) {
@@ -204,7 +217,7 @@ size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t l
     if (t->strips != NULL)
         len = count_without_spaces(text, len);
     /* An unknown character is one id. U+2581, three bytes, is SentencePiece's space. */
-    size_t most = MAX(t->v.max_token_bytes, (size_t)4) * (t->v.kind == VOCAB_SPM ? 3 : 1);
+    size_t most = MAX(t->v.max_token_bytes, (size_t)4) * (t->v.kind == VOCAB_BPE ? 1 : 3);
     return div_up(len, most);
 }
 

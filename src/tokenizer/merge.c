@@ -43,7 +43,7 @@ static void offer(struct merger *m, int32_t left) {
         return;
     const struct merge_symbol *a = &m->symbols[left], *b = &m->symbols[a->next];
     struct merge_pair pair = {.left = left, .len = a->len + b->len};
-    if (m->v->kind == VOCAB_BPE && !m->v->by_rank) {
+    if (m->v->merges != NULL) {
         const struct vocab_merge *merge = vocab_find_merge(m->v, a->id, b->id);
         if (merge == NULL)
             return;

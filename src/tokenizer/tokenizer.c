@@ -57,11 +57,13 @@ static enum status read_model(struct tokenizer *t, const struct gguf *g, struct 
     if (t->facts.model == NULL)
         return err_set(err, ST_BAD_INPUT,
                        KEY("model") " is missing: the file has no tokenizer");
-    if (!str_eq(t->facts.model, "gpt2") && !str_eq(t->facts.model, "llama"))
-        return err_set(err, ST_UNSUPPORTED,
-                       KEY("model") " is \"%.64s\"; lockstep knows gpt2 (byte-level BPE) and "
-                                    "llama (SentencePiece)",
-                       t->facts.model);
+    if (!str_eq(t->facts.model, "gpt2") && !str_eq(t->facts.model, "llama") &&
+        !str_eq(t->facts.model, "gemma4"))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            KEY("model") " is \"%.64s\"; lockstep knows gpt2 (byte-level BPE), llama "
+                         "(SentencePiece) and gemma4 (SentencePiece with merges)",
+            t->facts.model);
     TRY(optional_text(g, KEY("pre"), &t->facts.pre, err));
     if (t->facts.pre == NULL && (t->facts.pre = mem_strdup("")) == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a tokenizer");
@@ -197,7 +199,7 @@ static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
     /* Gemma's vocabularies want none; Ollama's converter leaves the key out. */
-    t->add_space_prefix = !is_of_arch(g, "gemma3");
+    t->add_space_prefix = t->v.kind == VOCAB_SPM && !is_of_arch(g, "gemma3");
     TRY(optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err));
     /* A folder's Metaspace (format/hf_tokenizer.c). */
     TRY(optional_bool(g, "tokenizer.lockstep.prefix_unless_space", &t->prefix_unless_space,
@@ -305,15 +307,20 @@ bool tokenizer_is_end(const struct tokenizer *t, int32_t id) {
 
 /* --- opening --- */
 
+static enum vocab_kind kind_of(const struct tokenizer *t) {
+    if (str_eq(t->facts.model, "gemma4") || str_eq(t->facts.pre, "gemma4"))
+        return VOCAB_SPM_MERGES;
+    return str_eq(t->facts.model, "gpt2") ? VOCAB_BPE : VOCAB_SPM;
+}
+
 static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, struct err *err) {
     TRY(read_model(t, g, err));
-    bool bpe = str_eq(t->facts.model, "gpt2");
-    TRY(vocab_init(&t->v, bpe ? VOCAB_BPE : VOCAB_SPM, g, err));
+    TRY(vocab_init(&t->v, kind_of(t), g, err));
     t->facts.n_tokens = t->facts.n_text = t->v.n_tokens;
     while (t->facts.n_text > 1 && t->v.type[t->facts.n_text - 1] == TOKEN_UNUSED)
         t->facts.n_text--;
     TRY(special_init(&t->special, &t->v, err));
-    TRY(bpe ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
+    TRY(t->v.kind == VOCAB_BPE ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
     if (t->v.by_rank)
         t->ignore_merges = true; /* as tiktoken does */
     TRY(read_strips(t, g, err));

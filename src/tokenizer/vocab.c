@@ -332,7 +332,7 @@ const struct vocab_merge *vocab_find_merge(const struct vocab *v, int32_t left, 
     return m->left < 0 ? NULL : m;
 }
 
-/* "left right" in the byte alphabet; the first space after the first byte separates them. A
+/* "left right" as tokens are written; the first space after the first byte separates them. A
  * merge whose parts or result are not tokens can never be applied and is left out. Vocabularies
  * that were reduced have such merges. */
 static enum status add_merge(struct vocab *v, size_t rank, struct gguf_str text, char *buf,
@@ -341,9 +341,10 @@ static enum status add_merge(struct vocab *v, size_t rank, struct gguf_str text,
     if (space == NULL || space + 1 == text.ptr + text.len)
         return err_set(err, ST_BAD_INPUT,
                        KEY_MERGES ": merge %zu is not two parts with a space between", rank);
-    size_t n_left = bpe_bytes(text.ptr, (size_t)(space - text.ptr), buf);
-    size_t n_right =
-        bpe_bytes(space + 1, (size_t)(text.ptr + text.len - space - 1), buf + n_left);
+    size_t (*undo)(const char *text, size_t len, char *out) =
+        v->kind == VOCAB_BPE ? bpe_bytes : vocab_spm_bytes;
+    size_t n_left = undo(text.ptr, (size_t)(space - text.ptr), buf);
+    size_t n_right = undo(space + 1, (size_t)(text.ptr + text.len - space - 1), buf + n_left);
     int32_t left = vocab_find(v, &v->text_ids, buf, n_left);
     int32_t right = vocab_find(v, &v->text_ids, buf + n_left, n_right);
     int32_t merged = vocab_find(v, &v->text_ids, buf, n_left + n_right);
@@ -400,7 +401,7 @@ static enum status vocab_read(struct vocab *v, const struct gguf *g, struct err 
     TRY(index_tokens(v, err));
     if (v->by_rank)
         return ST_OK;
-    return v->kind == VOCAB_BPE ? read_merges(v, g, err) : read_scores(v, g, err);
+    return v->kind == VOCAB_SPM ? read_scores(v, g, err) : read_merges(v, g, err);
 }
 
 enum status vocab_init(struct vocab *v, enum vocab_kind kind, const struct gguf *g,

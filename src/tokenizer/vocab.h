@@ -13,7 +13,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum vocab_kind { VOCAB_BPE, VOCAB_SPM };
+enum vocab_kind {
+    VOCAB_BPE,
+    VOCAB_SPM,
+    VOCAB_SPM_MERGES, /* SentencePiece's tokens, joined by merges as in BPE (Gemma 4) */
+};
 
 /* tokenizer.ggml.token_type */
 enum token_type {
@@ -56,7 +60,7 @@ struct vocab {
     struct vocab_map text_ids;    /* tokens that text is made of */
     struct vocab_map special_ids; /* control, user-defined and unknown tokens */
     int32_t byte_id[256];         /* the token of one byte, -1 if it has none */
-    struct vocab_merge *merges;   /* [merge_mask + 1] VOCAB_BPE: hashed by (left, right) */
+    struct vocab_merge *merges;   /* [merge_mask + 1] hashed by (left, right); NULL: none */
     size_t merge_mask;
     size_t max_token_bytes;
     bool words_are_apart; /* no token of text_ids has a space after another character */

@@ -270,6 +270,68 @@ static void sums_of_too_many_segments_are_refused(void **state) {
     gguf_close(g);
 }
 
+/* The last layers read the cache of an earlier one, which must be on the same rank. */
+static void layers_that_share_a_cache_are_in_one_stage(void **state) {
+    (void)state;
+    struct gguf *g = open_any();
+    if (g == NULL)
+        skip();
+    struct hparams hp = shape_1b();
+    hp.n_shared_kv = 6; /* of 16: 10 to 15 */
+    for (uint32_t l = 0; l < hp.n_layers; l++)
+        hp.layer_flags[l] = l % 4 != 2 ? LAYER_WINDOW : 0;
+    assert_int_equal(hparams_kv_layer(&hp, 9), 9);
+    assert_int_equal(hparams_kv_layer(&hp, 11), 9); /* the last of its own with a window */
+    assert_int_equal(hparams_kv_layer(&hp, 14), 6); /* and without one */
+    assert_int_equal(hparams_first_joined(&hp), 6);
+    for (int pp = 1; pp <= 16; pp++) {
+        struct plan p;
+        struct err err;
+        assert_int_equal(plan_make(&p, &hp, g, 1, pp, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+        for (int s = 0; s < pp; s++) {
+            const struct share *sh = &p.shares[s];
+            assert_true(sh->layer_end <= 6 || sh->layer_end == 16);
+            assert_int_equal(sh->layer_begin, s == 0 ? 0 : p.shares[s - 1].layer_end);
+        }
+        assert_int_equal(p.shares[pp - 1].layer_end, 16);
+    }
+    gguf_close(g);
+}
+
+/* Heads of each kind of attention, and FFN columns of each width, are divided by themselves. */
+static void kinds_of_layers_are_divided_apart(void **state) {
+    (void)state;
+    struct gguf *g = open_any();
+    if (g == NULL)
+        skip();
+    struct hparams hp = shape_1b();
+    struct plan p;
+    struct err err;
+    struct attn_kind full = hp.attn[0];
+    full.n_heads = 12, full.n_kv_heads = 3, full.rope.n_rot = 64, full.rope.base = 10000;
+    assert_int_equal(hparams_set_attn(&hp, g, 3, &full, &err), ST_OK);
+    assert_int_equal(hp.n_attn, 2);
+    assert_int_equal(hp.layer_attn[3], 1);
+    hp.ff_widths[hp.n_ff_widths++] = 768;
+    assert_int_equal(plan_make(&p, &hp, g, 3, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    for (uint32_t m = 0; m < 3; m++) {
+        assert_int_equal(p.shares[m].heads[1].begin, 4 * m);
+        assert_int_equal(p.shares[m].heads[1].end, 4 * (m + 1));
+        assert_int_equal(p.shares[m].heads[1].kv_begin, m);
+        assert_int_equal(p.shares[m].heads[1].kv_end, m + 1);
+        assert_int_equal(p.shares[m].ff[1].begin, 256 * m);
+        assert_int_equal(p.shares[m].ff[1].end, 256 * (m + 1));
+    }
+    assert_int_equal(p.shares[2].heads[0].end, 32);
+    full.n_kv_heads = 5;
+    assert_int_equal(hparams_set_attn(&hp, g, 4, &full, &err), ST_BAD_INPUT);
+    for (full.n_kv_heads = 1; full.n_kv_heads <= 2; full.n_kv_heads++)
+        assert_int_equal(hparams_set_attn(&hp, g, 4, &full, &err), ST_OK);
+    full.n_kv_heads = 4;
+    assert_int_equal(hparams_set_attn(&hp, g, 4, &full, &err), ST_UNSUPPORTED);
+    gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_depend_on_the_model_alone),
@@ -278,6 +340,8 @@ int main(void) {
         cmocka_unit_test(no_cut_of_layers_is_evener),
         cmocka_unit_test(stages_have_as_many_bytes_as_their_share),
         cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(layers_that_share_a_cache_are_in_one_stage),
+        cmocka_unit_test(kinds_of_layers_are_divided_apart),
         cmocka_unit_test(sums_of_too_many_segments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,38 @@
+/* Step 3.5: layers with a window and layers without one, which have other numbers of heads; the
+ * latter turn half of each head, with a base and factors of their own. The sigmoid of one number
+ * times each head's result, limits on what the FFNs of some layers multiply, sigmoid gating with a
+ * bias that only chooses, shared experts. Layers that predict further tokens are left out. */
+#include "arch/hparams.h"
+
+static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
+    uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
+    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
+    TRY(hparam_u32_of_layers(hp, g, "attention.head_count_kv", n_kv_heads, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        struct attn_kind kind = hparams_common_attn(hp, false);
+        if (hparams_layer_is(hp, l, LAYER_WINDOW))
+            TRY(hparams_read_windowed(hp, g, &kind, err));
+        else
+            kind.rope.n_rot /= 2;
+        kind.n_heads = n_heads[l];
+        kind.n_kv_heads = n_kv_heads[l];
+        TRY(hparams_set_attn(hp, g, l, &kind, err));
+    }
+    return ST_OK;
+}
+
+static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->rope.mode = ROPE_NEOX;
+    hp->moe.gating = GATING_SIGMOID;
+    if (gguf_tensor(g, "blk.0.attn_q_norm.weight") != NULL)
+        hp->qk_norm = QK_NORM_HEAD;
+    hp->head_gate = gguf_tensor(g, "blk.0.attn_gate.weight") != NULL;
+    TRY(hparams_drop_nextn(hp, g, err));
+    TRY(hparams_read_windows(hp, g, err));
+    TRY(read_kinds(hp, g, err));
+    TRY(hparam_limits(hp, g, "swiglu_clamp_exp", hp->expert_limit, err));
+    TRY(hparam_limits(hp, g, "swiglu_clamp_shexp", hp->ffn_limit, err));
+    return hparams_read_moe(hp, g, err);
+}
+
+const struct arch arch_step35 = {.name = "step35", .read = read, .layered = true};

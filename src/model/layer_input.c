@@ -1,0 +1,90 @@
+/* layer_input.c: Inputs that each layer has of its own (Gemma's per-layer embeddings).
+ *
+ * Before the layers, of a token with embedding x0, for each layer l of this stage:
+ *   p_l = (embedding of the token for l * sqrt(width) + rmsnorm(W_l x0 / sqrt(n_embd))) / sqrt(2)
+ * and at the end of layer l, with the residual stream x:
+ *   x += rmsnorm(proj (act(gate x) * p_l)), then x *= layer_output_scale.
+ * The matrices are small and whole on every rank; the embeddings, which are large, are read by
+ * rows. Every stage makes its own layers' inputs, of the tokens themselves. */
+#include "model/forward.h"
+
+#include "model/activation.h"
+
+#include <math.h>
+
+/* x0 of all tokens of the step, packed. */
+static void pack_embeddings(struct forward_pass *r, struct pool *pool, const struct acts *x) {
+    struct model *m = r->m;
+    const uint32_t e = m->hp->n_embd;
+    size_t begin, end;
+    while (pool_claim(pool, r->whole->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            weights_embed_row(&m->w, r->whole->tokens[t], m->normed + t * e);
+            forward_scale(m->normed + t * e, e, m->hp->embed_scale);
+        }
+    pool_barrier(pool);
+    forward_pack(r, pool, x, m->normed, e);
+}
+
+/* p_l of token t, in the place of W_l x0. */
+static void finish_input(struct model *m, int32_t id, size_t t, uint32_t layer) {
+    const uint32_t n = m->hp->n_layer_input, of_model = m->share->layer_begin + layer;
+    float *p = m->input.all + t * m->input.ld_all + (size_t)layer * n;
+    float *row = m->input.row + t * n;
+    forward_scale(p, n, 1.0f / sqrtf((float)m->hp->n_embd));
+    m->k->rmsnorm(p, p, m->w.input_norm, n, m->hp->rms_eps);
+    weights_input_row(&m->w, id, of_model * n, n, row);
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = (row[i] * sqrtf((float)n) + p[i]) * (1.0f / sqrtf(2.0f));
+}
+
+void layer_inputs_forward(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    const struct acts x = forward_acts_part(&m->x_act, 0, r->whole->n_tokens);
+    const struct product proj = {&m->w.input_proj, &x, m->input.all, m->input.ld_all};
+    size_t begin, end;
+    pack_embeddings(r, pool, &x);
+    forward_products(r, pool, &proj, 1);
+    while (pool_claim(pool, r->whole->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            for (uint32_t l = 0; l < m->w.n_layers; l++)
+                finish_input(m, r->whole->tokens[t], t, l);
+    pool_barrier(pool);
+}
+
+void layer_input_add(struct forward_pass *r, struct pool *pool,
+                     const struct layer_weights *lw) {
+    struct model *m = r->m;
+    struct layer_input_buffers *b = &m->input;
+    const struct tokens mine = r->mine;
+    const uint32_t n = m->hp->n_layer_input, e = m->hp->n_embd;
+    const size_t layer = (size_t)(lw - m->w.layers);
+    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    const struct acts mid_act = forward_acts_part(&b->mid_act, mine.begin, mine.n);
+    float *mid = b->mid + mine.begin * b->ld_mid, *out = b->out + mine.begin * b->ld_out;
+    const struct product gate = {&lw->input.gate, &x, mid, b->ld_mid};
+    const struct product proj = {&lw->input.proj, &mid_act, out, b->ld_out};
+    size_t begin, end;
+    if (mine.n == 0) /* the other ranks of the team have barriers of their own */
+        return;
+    forward_pack(r, pool, &x, r->x + (size_t)mine.begin * e, e);
+    forward_products(r, pool, &gate, 1);
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            size_t of_step = r->first + mine.begin + t;
+            ffn_activate(m->k, m->hp->ffn_act, 0, mid + t * b->ld_mid,
+                         b->all + of_step * b->ld_all + layer * n, n);
+        }
+    pool_barrier(pool);
+    forward_pack(r, pool, &mid_act, mid, b->ld_mid);
+    forward_products(r, pool, &proj, 1);
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            float *to = r->x + (mine.begin + t) * e, *y = out + t * b->ld_out;
+            m->k->rmsnorm(y, y, lw->input.post_norm, e, m->hp->rms_eps);
+            m->k->add(to, y, e);
+            if (lw->out_scale != NULL)
+                forward_scale(to, e, *lw->out_scale);
+        }
+    pool_barrier(pool);
+}

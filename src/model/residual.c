@@ -1,0 +1,132 @@
+/* residual.c: The residual stream between the products of a step: sums come out of fixed point,
+ * through the norms behind a block, and go packed into the next block through the norm before it.
+ * Each rank does this for its own tokens, where a step is sharded. */
+#include "model/forward.h"
+
+#include "base/prefetch.h"
+
+#include <math.h>
+
+/* What a block's summed acc does to the residual stream. */
+struct result {
+    const float *norm; /* [n_embd] of what is in acc, before m->beside is added; NULL: none */
+    const float *post_norm; /* [n_embd]; NULL: none */
+    const float *scale;     /* [1], of the stream after it; NULL: none */
+};
+
+static struct result result_of_layer(const struct layer_weights *lw) {
+    return (struct result){lw->moe_post_norm, lw->ffn_post_norm, lw->out_scale};
+}
+
+static void add_result(const struct forward_pass *r, uint32_t t, const struct result *res) {
+    const struct model *m = r->m;
+    uint32_t e = m->hp->n_embd;
+    float *x = r->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
+    const int64_t *acc = r->acc + (size_t)t * m->ld_acc;
+    if (res->post_norm == NULL && m->hp->residual_scale == 1.0f) {
+        m->k->fixed_add(x, acc, e);
+    } else {
+        m->k->fixed_get(y, acc, e);
+        if (res->norm != NULL) {
+            m->k->rmsnorm(y, y, res->norm, e, m->hp->rms_eps);
+            m->k->add(y, m->beside + (size_t)(r->first + t) * e, e);
+        }
+        if (res->post_norm != NULL)
+            m->k->rmsnorm(y, y, res->post_norm, e, m->hp->rms_eps);
+        forward_scale(y, e, m->hp->residual_scale);
+        m->k->add(x, y, e);
+    }
+    if (res->scale != NULL)
+        forward_scale(x, e, *res->scale);
+}
+
+static uint32_t x_blocks(const struct model *m) {
+    return (uint32_t)div_up(m->x_act.f32.n_cols, ACT_BLOCK);
+}
+
+/* Of this rank's tokens: x takes the result in acc (NULL: there is none), then normed =
+ * rmsnorm(x) * w (w NULL: x), packed for the next products. */
+static void norm_pack(struct forward_pass *r, struct pool *pool, const struct result *res,
+                      const float *w) {
+    struct model *m = r->m;
+    const struct tokens mine = r->mine;
+    const bool alone = r->step->n_tokens == 1;
+    uint32_t e = m->hp->n_embd;
+    size_t begin, end;
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
+            if (res != NULL && alone)
+                prefetch_read(r->acc + t * m->ld_acc, e * sizeof *r->acc);
+            if (alone)
+                forward_own_blocks(&m->x_act, 0, x_blocks(m));
+            if (res != NULL)
+                add_result(r, (uint32_t)t, res);
+            if (w != NULL)
+                m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
+            else
+                memcpy(m->normed + t * e, r->x + t * e, e * sizeof *r->x);
+            if (alone) /* not worth a barrier */
+                forward_pack_group(m, &m->x_act, m->normed, e, 0);
+        }
+    pool_barrier(pool);
+    if (alone)
+        return;
+    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
+}
+
+void residual_end_layer(struct forward_pass *r, struct pool *pool,
+                        const struct layer_weights *lw) {
+    const bool has_input = lw->input.gate.n_rows != 0;
+    const struct tokens mine = r->mine;
+    struct result res = result_of_layer(lw);
+    size_t begin, end;
+    if (has_input)
+        res.scale = NULL; /* comes last */
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
+            add_result(r, (uint32_t)t, &res);
+    pool_barrier(pool);
+    if (has_input)
+        layer_input_add(r, pool, lw);
+}
+
+void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t layer,
+                          const float *norm) {
+    const struct layer_weights *before = &r->m->w.layers[layer] - 1;
+    if (layer == 0) {
+        norm_pack(r, pool, NULL, norm);
+        return;
+    }
+    const struct result res = result_of_layer(before);
+    const bool ends_apart = before->input.gate.n_rows != 0;
+    if (ends_apart)
+        residual_end_layer(r, pool, before);
+    norm_pack(r, pool, ends_apart ? NULL : &res, norm);
+}
+
+void residual_after_mixer(struct forward_pass *r, struct pool *pool,
+                          const struct layer_weights *lw) {
+    const struct result res = {.post_norm = lw->attn_post_norm};
+    norm_pack(r, pool, &res, lw->ffn_norm);
+}
+
+void residual_set_beside(struct forward_pass *r, struct pool *pool,
+                         const struct layer_weights *lw) {
+    struct model *m = r->m;
+    const struct tokens mine = r->mine;
+    const uint32_t e = m->hp->n_embd;
+    size_t begin, end;
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
+            float *y = m->beside + (r->first + t) * e, *in = m->router_in + t * e;
+            m->k->fixed_get(y, r->acc + t * m->ld_acc, e);
+            m->k->rmsnorm(y, y, lw->dense_post_norm, e, m->hp->rms_eps);
+            m->k->rmsnorm(in, r->x + t * e, lw->moe->router_scale, e, m->hp->rms_eps);
+            forward_scale(in, e, 1.0f / sqrtf((float)e));
+        }
+    pool_barrier(pool);
+    const struct acts in = forward_acts_part(&m->router_act, mine.begin, mine.n);
+    forward_pack(r, pool, &in, m->router_in + (size_t)mine.begin * e, e);
+    norm_pack(r, pool, NULL, lw->moe_norm);
+}
