@@ -1,6 +1,7 @@
-/* Ling 2 and Ring 2 (inclusionAI's BailingMoeV2): Q, K, V in one tensor, an RMSNorm of each head,
- * RoPE on part of a head, a dense first layer, then experts in groups behind a sigmoid gate with
- * a bias that only chooses. dots.llm1: the same experts without groups, Q, K and V apart. */
+/* arch_bailingmoe2.c: Ling 2 and Ring 2 (inclusionAI's BailingMoeV2). Q, K, V are one tensor.
+ * Each head has an RMSNorm, and RoPE rotates part of a head. The first layer is dense. The
+ * others have experts in groups, routed by a sigmoid plus a bias that counts for the selection
+ * only. dots.llm1 has the same experts without groups, and separate Q, K and V. */
 #include "arch/hparams.h"
 
 static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {

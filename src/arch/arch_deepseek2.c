@@ -1,12 +1,13 @@
-/* DeepSeek V2, V2-lite, V3, R1 and Kimi K2: latent attention, a few dense layers, then many
- * small experts with shared ones. V2 gates by softmax, V3 by sigmoid with a bias that only
- * chooses, both within the best groups (arXiv 2405.04434, 2412.19437): V2's have the best
- * expert, V3's the best two. No key says which, but the gating does.
+/* arch_deepseek2.c: DeepSeek V2, V2-lite, V3, R1 and Kimi K2: latent attention, a few dense
+ * layers, then many small experts with shared ones. V2 routes by softmax, V3 by a sigmoid plus
+ * a bias that counts for the selection only. Both select within the best groups (arXiv
+ * 2405.04434, 2412.19437). A group's score is that of its best expert in V2, and the sum of its
+ * best two in V3. No key says which, but the routing does.
  *
- * The cache holds, for each position, the normed latent and the rotated key part, shared by all
- * heads (the absorbed form: queries are carried into the latent space, results out of it).
- * Files either split the up-projection into attn_k_b (transposed) and attn_v_b and speak of one
- * kv head, or keep it whole as attn_kv_b. */
+ * For each position the cache has the normed latent and the rotated key part, shared by all
+ * heads. This is the absorbed form: queries are projected into the latent space, results out of
+ * it. Some files split the up-projection into attn_k_b (transposed) and attn_v_b and have one
+ * kv head. Others have it whole as attn_kv_b. */
 #include "arch/hparams.h"
 #include "base/exact.h"
 

@@ -1,8 +1,9 @@
-/* DeepSeek V3.2 and GLM-5: DeepSeek V3's layers, whose queries attend to the keys that an indexer
- * chooses (arXiv 2512.02556). Its queries come from the low-rank query, its one key is a LayerNorm
- * of a product of x, and both turn in their first dimensions: in halves (DeepSeek) or in
- * neighbours (GLM). Of GLM-5.2 only some layers have an indexer; the others use what the last of
- * these has chosen. Trailing layers that predict further tokens are left out. */
+/* arch_deepseek32.c: DeepSeek V3.2 and GLM-5: DeepSeek V3's layers; queries attend to the keys
+ * that an indexer selects (arXiv 2512.02556). The indexer's queries come from the low-rank
+ * query. Its one key is a LayerNorm of a product of x. RoPE rotates the first dimensions of
+ * both: in halves (DeepSeek) or in neighbours (GLM). In GLM-5.2 only some layers have an
+ * indexer; the others use the last one's selection. Trailing layers for multi-token prediction
+ * are not loaded. */
 #include "arch/hparams.h"
 
 #include "base/util.h"

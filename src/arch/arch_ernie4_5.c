@@ -1,5 +1,6 @@
-/* ERNIE 4.5: a llama; with experts: shared ones beside them, softmax gating with a bias that only
- * chooses, weights divided by their sum, and a few dense layers first. */
+/* arch_ernie4_5.c: ERNIE 4.5: a llama. The form with experts has a few dense layers first, and
+ * shared experts. Routing is a softmax plus a bias that counts for the selection only; weights
+ * are divided by their sum. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,4 +1,5 @@
-/* Gemma 1: a llama with GELU and embeddings times sqrt(n_embd), tied. */
+/* arch_gemma.c: Gemma 1: a llama with GELU, embeddings times sqrt(n_embd), and a tied output
+ * matrix. */
 #include "arch/hparams.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
-/* Gemma 3: norms before and after each block, five layers with a window for each one without,
- * which have a RoPE base of their own and no scaling, embeddings times sqrt(n_embd), GELU. */
+/* arch_gemma3.c: Gemma 3: norms before and after each block, embeddings times sqrt(n_embd),
+ * GELU. Five of six layers have a window. These have a RoPE base of their own and no RoPE
+ * scaling. */
 #include "arch/hparams.h"
 
 #include <math.h>

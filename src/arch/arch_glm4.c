@@ -1,5 +1,5 @@
-/* GLM-4 (0414): norms before and after each block, RoPE on pairs of part of a head, gate and up in
- * one tensor, biases on Q, K and V in some. */
+/* arch_glm4.c: GLM-4 (0414): norms before and after each block, RoPE on pairs of part of a
+ * head, gate and up in one tensor. Some models have biases on Q, K and V. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

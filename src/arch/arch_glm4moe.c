@@ -1,6 +1,6 @@
-/* GLM-4.5 and 4.6: biases on Q, K and V, optional head norms, RoPE on part of a head, a dense
- * first layer, sigmoid gating with a bias that only chooses. The trailing layers that predict
- * further tokens (nextn) are left out. */
+/* arch_glm4moe.c: GLM-4.5 and 4.6: biases on Q, K and V, optional head norms, RoPE on part of a
+ * head. The first layer is dense. Routing is a sigmoid plus a bias that counts for the
+ * selection only. Trailing layers for multi-token prediction (nextn) are not loaded. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,5 +1,6 @@
-/* gpt-oss (model card of August 2025): every other layer sees a window, each query head has a
- * sink logit, biases everywhere, clamped SwiGLU, softmax over the chosen experts, YaRN. */
+/* arch_gpt_oss.c: gpt-oss (model card of August 2025): every other layer has a window, each
+ * query head has a sink logit, all matrices have biases. Clamped SwiGLU, softmax over the
+ * selected experts, YaRN. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,7 +1,7 @@
-/* Granite 3 (IBM): a llama with four factors: on embeddings, on what a block adds to the
- * residual stream, instead of 1/sqrt(head_dim) in attention, and (as a divisor) on logits.
- * granitemoe: with experts, whose weights are a softmax over the chosen ones. granitehybrid
- * (Granite 4): Mamba-2 where head_count_kv is 0; experts or not; RoPE unless
+/* arch_granite.c: Granite 3 (IBM): a llama with four factors: on embeddings, on what a block
+ * adds to the residual stream, instead of 1/sqrt(head_dim) in attention, and (as a divisor) on
+ * logits. granitemoe has experts; their weights are a softmax over the selected ones.
+ * granitehybrid (Granite 4) has Mamba-2 if head_count_kv is 0, experts or not, and RoPE unless
  * rope.scaling.finetuned is false. */
 #include "arch/hparams.h"
 

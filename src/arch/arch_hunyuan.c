@@ -1,5 +1,6 @@
-/* Hunyuan (Tencent): an RMSNorm of each query and key head after RoPE. hunyuan-moe: experts and a
- * shared one in every layer, softmax gating, weights divided by their sum. */
+/* arch_hunyuan.c: Hunyuan (Tencent): an RMSNorm of each query and key head after RoPE.
+ * hunyuan-moe has experts and a shared one in every layer. Routing is a softmax; weights are
+ * divided by their sum. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,6 +1,6 @@
-/* Kimi Linear (arXiv 2510.26692): most layers are delta nets whose key channels decay each by
- * itself, the others latent attention. Nothing turns: positions come from the recurrence alone.
- * Experts as in DeepSeek V3. */
+/* arch_kimi_linear.c: Kimi Linear (arXiv 2510.26692): most layers are delta nets with a decay
+ * for each key channel; the others have latent attention. There is no RoPE: positions come from
+ * the recurrence alone. Experts are those of DeepSeek V3. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,6 +1,7 @@
-/* LFM2 (Liquid AI): gated short convolutions, and attention with head norms in the layers whose
- * head_count_kv is not 0. The output norm is called token_embd_norm. lfm2moe: the first layers are
- * dense, then experts: sigmoids with a bias that only chooses, the chosen ones normalized. */
+/* arch_lfm2.c: LFM2 (Liquid AI): gated short convolutions, and attention with head norms if a
+ * layer's head_count_kv is not 0. The output norm is called token_embd_norm. lfm2moe: the first
+ * layers are dense. The others route by sigmoids plus a bias that counts for the selection
+ * only; the weights of the selected experts are normalized. */
 #include "arch/hparams.h"
 
 static enum status read_lfm2(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,6 +1,6 @@
-/* Llama 1 to 3.3, Mistral, Mixtral (experts), and everything that is written as `llama`
- * (Granite Code has biases on all its matrices): grouped queries, RoPE in pairs (0,1),
- * (2,3)..., SwiGLU; llama-3's frequency scaling comes as the tensor rope_freqs. */
+/* arch_llama.c: Llama 1 to 3.3, Mistral, Mixtral (experts), and all other files with the
+ * architecture `llama` (Granite Code has biases on all its matrices). Grouped queries, SwiGLU,
+ * RoPE in pairs (0,1), (2,3)... Llama 3's frequency scaling is the tensor rope_freqs. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

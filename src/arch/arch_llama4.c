@@ -1,7 +1,8 @@
-/* Llama 4 (Scout, Maverick): three layers with RoPE, which see their chunk of 8,192 positions
- * only, then one without it, which sees all. In the former, queries and keys are normed without
- * weights after RoPE (not in Maverick); in the latter, queries grow with their position. A shared
- * expert, and others whose input is multiplied by the sigmoid of the router's logit. */
+/* arch_llama4.c: Llama 4 (Scout, Maverick): three layers with RoPE, which see only their chunk
+ * of 8,192 positions, then one layer without RoPE, which sees all. Layers with RoPE norm
+ * queries and keys without weights after it (not in Maverick). Layers without it scale queries
+ * by their position. There is a shared expert. The input of the other experts is multiplied by
+ * the sigmoid of the router's logit. */
 #include "arch/hparams.h"
 
 #define NOPE_PERIOD 4

@@ -1,5 +1,5 @@
-/* MiniMax M2: RMSNorm over the whole row of queries and of keys, RoPE on part of a head,
- * sigmoid gating with a bias that only chooses. */
+/* arch_minimax_m2.c: MiniMax M2: RMSNorm over the whole row of queries and of keys, RoPE on
+ * part of a head. Routing is a sigmoid plus a bias that counts for the selection only. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

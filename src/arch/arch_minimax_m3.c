@@ -1,7 +1,8 @@
-/* MiniMax M3: grouped queries with head norms and RoPE on part of a head, gpt-oss's activation,
- * sigmoid gating with a bias that only chooses. The first layers are dense and see everything; in
- * the others each key-value head chooses blocks of positions for its query heads, with a query of
- * its own and one key for all, by a block's best position. The last blocks always count. */
+/* arch_minimax_m3.c: MiniMax M3: grouped queries with head norms and RoPE on part of a head,
+ * gpt-oss's activation. Routing is a sigmoid plus a bias that counts for the selection only.
+ * The first layers are dense and see everything. In the others each key-value head selects
+ * blocks of positions for its query heads, with a query of its own and one key for all. A
+ * block's score is that of its best position. The last blocks are always selected. */
 #include "arch/hparams.h"
 
 #include "base/util.h"

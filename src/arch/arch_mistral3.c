@@ -1,5 +1,5 @@
-/* Mistral 3 (Ministral 3, Devstral 2): a llama whose YaRN leaves cos and sin as they are, and
- * whose queries grow with their position (attention.temperature_scale). */
+/* arch_mistral3.c: Mistral 3 (Ministral 3, Devstral 2): a llama with YaRN that does not scale
+ * cos and sin. Queries are scaled by their position (attention.temperature_scale). */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

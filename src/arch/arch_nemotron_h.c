@@ -1,7 +1,7 @@
-/* Nemotron H and Nemotron 3 (NVIDIA): every layer is one thing, attention where head_count_kv is
- * not 0, a feed-forward where feed_forward_length is not 0, Mamba-2 elsewhere. Attention has no
- * RoPE; a feed-forward has no gate, and squares what is above 0. Experts: sigmoids with a bias that
- * only chooses. */
+/* arch_nemotron_h.c: Nemotron H and Nemotron 3 (NVIDIA). Every layer has one block: attention
+ * if head_count_kv is not 0, an FFN if feed_forward_length is not 0, otherwise Mamba-2.
+ * Attention has no RoPE. An FFN has no gate, and squares max(up, 0). Experts are routed by
+ * sigmoids plus a bias that counts for the selection only. */
 #include "arch/hparams.h"
 
 #include <stdio.h>

@@ -1,6 +1,7 @@
-/* OLMo 2 and OLMo 3: norms after the blocks only, and over whole rows of queries and keys. OLMo 3:
- * three layers with a window for each one without; those do without YaRN. EXAONE 4: the same
- * norms, but one of each head, and where there are windows the layers without one have no RoPE. */
+/* arch_olmo2.c: OLMo 2 and OLMo 3: norms after the blocks only, and over whole rows of queries
+ * and keys. OLMo 3 has three layers with a window, then one without; those with a window have
+ * no YaRN. EXAONE 4 has the same norms, but one for each head. If it has windows, the layers
+ * without one have no RoPE. */
 #include "arch/hparams.h"
 
 #define WINDOW_PERIOD 4

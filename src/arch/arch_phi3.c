@@ -1,5 +1,6 @@
-/* Phi-3 and Phi-4: Q, K, V in one tensor, gate and up in another; longrope: one of two tensors of
- * frequency factors, by whether the context goes beyond the one trained first. */
+/* arch_phi3.c: Phi-3 and Phi-4: Q, K, V in one tensor, gate and up in another. longrope uses
+ * one of two tensors of frequency factors, by whether the context is longer than the original
+ * one. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

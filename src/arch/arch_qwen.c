@@ -1,8 +1,8 @@
-/* Qwen2 and Qwen2.5: biases on Q, K and V. Qwen3: none, but an RMSNorm of each query and key
- * head before RoPE, and heads whose size is not n_embd / n_heads. RoPE pairs (i, i + n/2). The
- * moe forms: softmax over all experts. Qwen3's chosen weights are normalized; Qwen1.5's and
- * Qwen2's are not, and beside them each token has a shared expert, times the sigmoid of a
- * product of its own. */
+/* arch_qwen.c: Qwen2, Qwen2.5 and Qwen3, and their forms with experts. Qwen2 has biases on Q, K
+ * and V. Qwen3 has none, but an RMSNorm of each query and key head before RoPE, and heads whose
+ * size is not n_embd / n_heads. RoPE pairs are (i, i + n/2). Routing is a softmax over all
+ * experts. Qwen3 normalizes the weights of the selected experts. Qwen1.5 and Qwen2 do not, and
+ * have a shared expert for each token, times the sigmoid of a product of its own. */
 #include "arch/hparams.h"
 #include "base/util.h"
 

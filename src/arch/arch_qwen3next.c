@@ -1,11 +1,11 @@
-/* Qwen3-Next, Qwen3.5 and Qwen3.6: of four layers three are gated delta nets, the fourth is
- * attention whose results are gated, with head norms and RoPE on the first part of a head. What
- * precedes the FFN is called post_attention_norm. Experts: softmax, the chosen weights
- * normalized, and a shared one with a sigmoid of its own.
+/* arch_qwen3next.c: Qwen3-Next, Qwen3.5 and Qwen3.6. Of four layers three are gated delta nets.
+ * The fourth is attention with gated results, head norms and RoPE on the first part of a head.
+ * The norm before the FFN is called post_attention_norm. Routing is a softmax; the weights of
+ * the selected experts are normalized. A shared expert has a sigmoid of its own.
  *
- * The two families order heads differently: a value head of Qwen3-Next reads key head
- * h / (n_v / n_k), one of Qwen3.5 h % n_k. Trailing layers that predict further tokens are left
- * out; they do not count in the period. */
+ * The two families order heads differently: a value head h of Qwen3-Next reads key head h /
+ * (n_v / n_k), one of Qwen3.5 h % n_k. Trailing layers for multi-token prediction are not
+ * loaded and do not count in the period. */
 #include "arch/hparams.h"
 
 static enum status read_layers(struct hparams *hp, const struct gguf *g, struct err *err) {

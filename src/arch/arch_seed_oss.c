@@ -1,4 +1,5 @@
-/* Seed-OSS: biases on Q, K and V; the FFN's norm is called post_attention_norm. */
+/* arch_seed_oss.c: Seed-OSS: biases on Q, K and V. The FFN's norm is called
+ * post_attention_norm. */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,4 +1,4 @@
-/* SmolLM3: a llama without RoPE in every fourth layer (arXiv 2501.18795). */
+/* arch_smollm3.c: SmolLM3: a llama without RoPE in every fourth layer (arXiv 2501.18795). */
 #include "arch/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -22,8 +22,8 @@ static const struct arch *const archs[] = {
     &arch_step35,
 };
 
-/* Larger than any model that exists by a wide margin, and small enough that no product of two
- * of them with a type size overflows 64 bits. */
+/* Far larger than any existing model, and so small that no product of two of them with a type
+ * size overflows 64 bits. */
 #define MAX_LAYERS HPARAMS_LAYERS_MAX
 #define MAX_EMBD (1u << 20)
 #define MAX_HEADS 65536
@@ -59,8 +59,8 @@ static enum status check_of_layer(const struct gguf *g, const char *key, uint32_
                    (long long)v, layer);
 }
 
-/* A number, or an array with one for each layer, which must all be the same: files of hybrid kinds
- * (Granite 4) say so even where no layer differs. */
+/* A number, or an array with one number for each layer, which must all be the same. Hybrid
+ * families (Granite 4) have an array even if no layer differs. */
 static enum status read_u32(const struct hparams *hp, const struct gguf *g, const char *key,
                             uint32_t *out, struct err *err) {
     struct gguf_array a;
@@ -316,7 +316,7 @@ static enum status same_or_none(const struct hparams *hp, const struct gguf *g,
     return ST_OK;
 }
 
-/* head_count_kv of an architecture whose layers may be recurrent: those have none. */
+/* head_count_kv of an architecture with recurrent layers: those have none. */
 static enum status read_hybrid_kv_heads(struct hparams *hp, const struct gguf *g,
                                         struct err *err) {
     static const char name[] = "attention.head_count_kv";
@@ -339,7 +339,7 @@ static enum status check_heads(const struct gguf *g, uint32_t n_heads, uint32_t 
                    n_heads, n_kv_heads);
 }
 
-/* The first layer's, of an architecture whose layers may differ. */
+/* The first layer's value, for an architecture whose layers may differ. */
 static enum status read_layered_heads(struct hparams *hp, const struct gguf *g,
                                       struct err *err) {
     uint32_t of_layers[HPARAMS_LAYERS_MAX];

@@ -1,8 +1,8 @@
-/* hparams.h: what a model is: its sizes and options, read from a GGUF's metadata and checked.
+/* hparams.h: a model's sizes and options, read from a GGUF's metadata and checked.
  *
- * hparams_read() finds the architecture in a table (arch_*.c); each architecture reads its own
+ * hparams_read() finds the architecture in a table (arch_*.c). Each architecture reads its own
  * keys with the helpers below. After ST_OK every number is in a range that the rest of the
- * project may multiply without fear. */
+ * project may multiply without overflow. */
 #ifndef LOCKSTEP_ARCH_HPARAMS_H
 #define LOCKSTEP_ARCH_HPARAMS_H
 
@@ -149,7 +149,7 @@ enum layer_flags {
 /* Value heads that read the same key head, where they are tiled. */
 #define RECURRENT_PIECES_MAX 64
 
-/* Queries grow with their position p, so that attention stays sharp in long contexts: times
+/* Queries are scaled by their position p, so that attention stays sharp in long contexts: times
  * 1 + scale * ln(1 + floor((p + first) / step)). */
 struct query_growth {
     float scale; /* 0: they do not */
@@ -357,7 +357,7 @@ void hparams_no_rope(struct hparams *hp, uint32_t period);
 enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* The keys that architectures with experts share: expert_count, expert_used_count,
- * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */
+ * expert_feed_forward_length, ... Does not change moe if there are no experts. */
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* Those of latent attention (kv_lora_rank, ...): mla, and the heads as they are cached. */
@@ -386,9 +386,9 @@ enum status hparams_read_kda(struct hparams *hp, const struct gguf *g, struct er
 enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,
                                  const char *name, uint32_t *out, struct err *err);
 
-/* The tensor `blk.<layer>.<name>` (layer < 0: just name) with exactly these dimensions
- * (columns first; rows = 1: a vector; n > 1: that many matrices). ST_BAD_INPUT with the expected
- * and found shape. */
+/* The tensor `blk.<layer>.<name>` (layer < 0: just name) with exactly these dimensions (columns
+ * first; rows = 1: a vector; n > 1: that many matrices). ST_BAD_INPUT with the expected and the
+ * found shape. */
 enum status hparam_tensor(const struct gguf *g, int layer, const char *name, uint64_t cols,
                           uint64_t rows, uint64_t n, const struct gguf_tensor **out,
                           struct err *err);
