@@ -1,5 +1,5 @@
-/* Plain loops of single IEEE operations between two calls of the exact exp: the compiler may
- * vectorize them, which changes no bit. */
+/* activation.c: plain loops of single IEEE operations between two calls of the exact exp. The
+ * compiler may vectorize them, which changes no bit. */
 #include "model/activation.h"
 
 #include "base/util.h"

@@ -1,4 +1,4 @@
-/* activation.h: what stands between the two halves of an FFN. */
+/* activation.h: the activation between the two halves of an FFN. */
 #ifndef LOCKSTEP_MODEL_ACTIVATION_H
 #define LOCKSTEP_MODEL_ACTIVATION_H
 

@@ -1,8 +1,9 @@
 /* attention.c: queries, keys and values of a layer, the cache, attention.
  *
- * Two forms. Grouped queries: Q, K, V from x; norms, RoPE; K and V into the cache. Latent (MLA):
- * the cache holds the normed latent and the rotated key part as one kv head; k_b carries each
- * query into the latent space, v_b each result out of it. Then both attend in the same way. */
+ * There are two forms. Grouped queries: Q, K, V from x; norms, RoPE; K and V into the cache.
+ * Latent (MLA): the cache has the normed latent and the rotated key part as one kv head. k_b
+ * projects each query into the latent space, v_b each result out of it. Then both attend in the
+ * same way. */
 #include "model/forward.h"
 
 #include "base/exact.h"
@@ -52,9 +53,9 @@ static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, 
     }
 }
 
-/* Norms over the rows of all heads (QK_NORM_ROW): the heads lie on several ranks, so their sums of
- * squares are added exactly: acc [n_tokens, 2] for queries and keys. A kv head that two ranks
- * hold is counted by the one that has its first query head. */
+/* Norms over the rows of all heads (QK_NORM_ROW). The heads lie on several ranks, so their sums
+ * of squares are added exactly: acc [n_tokens, 2] for queries and keys. If two ranks hold a kv
+ * head, the one with its first query head counts it. */
 static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
                       const struct layer_weights *lw) {
     struct model *m = r->m;
@@ -371,8 +372,8 @@ static void mla_results(struct forward_pass *r, struct pool *pool, int thread,
 
 /* ---- attending --------------------------------------------------------------------------- */
 
-/* The queries of one task: some tokens of a run, and those of this rank's heads (some of them, if
- * they are very many) that share one kv head. */
+/* The queries of one task: some tokens of a run, and this rank's heads that share one kv head
+ * (some of them, if they are very many). */
 struct attn_task {
     const struct step_run *seq;
     uint32_t t_begin, t_end; /* token indices in the step */
@@ -491,9 +492,9 @@ static bool attn_cut_is_coarse(const struct forward_pass *r, const struct attn_c
     return attn_n_tasks(r, c) * heads < c->group * (size_t)pool_n_threads(r->m->pool);
 }
 
-/* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all
- * queries, a token or two): then the tokens and after them the heads are cut finer, as long as
- * a few share each key and value that is loaded. */
+/* Tasks are large, unless that leaves threads without any (a short prompt; one kv head for all
+ * queries, a token or two). Then first the tokens and then the heads are divided more finely,
+ * as long as a few share each key and value that is loaded. */
 static struct attn_cut attn_cut_of(const struct forward_pass *r,
                                    const struct layer_weights *lw) {
     const struct attn_kind *kind = kind_of(r->m, lw);
@@ -511,8 +512,8 @@ static struct attn_cut attn_cut_of(const struct forward_pass *r,
     return c;
 }
 
-/* Numbers the tasks of a step: run by run, token block by token block, kv head by kv head, head
- * block by head block. Finds task i by counting, which is cheap beside the task. */
+/* Numbers the tasks of a step: by run, token block, kv head, and head block. Task i is found by
+ * counting, which is cheap compared with the task. */
 static bool attn_task_at(const struct forward_pass *r, const struct attn_cut *cut, size_t i,
                          struct attn_task *out) {
     const struct attn_cut c = *cut;

@@ -1,13 +1,13 @@
-/* ffn.c: the FFN of a layer, and the first half of it for experts: gate, up, what stands
- * between them, packed for the down product.
+/* ffn.c: the FFN of a layer, and the first half of it for experts: gate, up, the activation,
+ * and packing for the down product.
  *
- * A thread takes rows of gate and the same rows of up, and makes the down product's input of
- * what they give while it is near: results of [n_tokens, n_ff] are never written out in f32. */
+ * A thread computes rows of gate and the same rows of up, and makes the down product's input
+ * from them while they are in near caches. Results of [n_tokens, n_ff] are never written to
+ * memory in f32. */
 #include "model/activation.h"
 #include "model/forward.h"
 
-/* A part is of so many tokens at most, and of as many tiles as leaves its results room in
- * FFN_FLOATS. */
+/* A part has at most this many tokens, and so many tiles that its results fit FFN_FLOATS. */
 #define PART_TOKENS (16 * ACT_GROUP)
 /* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near
  * meanwhile. */

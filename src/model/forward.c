@@ -1,10 +1,10 @@
 /* forward.c: one step through the layers.
  *
- * All threads of the rank run step_thread() together. A step is a row of phases with a barrier
- * after each; within a phase the work is handed out in pieces (pool_claim), or done by thread 0
- * alone where it is too small to share or talks to the network. Which thread does what never
- * changes a bit. Errors come from the network and from files that were changed, on thread 0; all
- * threads hear of one at the same barrier (forward_whole) and leave together.
+ * All threads of the rank run step_thread() together. A step is a sequence of phases with a
+ * barrier after each. Within a phase the work is handed out in pieces (pool_claim). Thread 0
+ * alone does what is too small to share, and what uses the network. Which thread does what
+ * never changes a bit. Errors come from the network and from files that were changed, on thread
+ * 0. All threads learn of an error at the same barrier (forward_whole) and leave together.
  *
  * A layer has two halves, each of which ends with a product in fixed point and its sum over the
  * team:
@@ -12,17 +12,17 @@
  *   pack -> output product -> sum;
  *   residual, norm + pack -> gate, up, SwiGLU + pack (ffn.c) -> down product -> sum.
  *
- * The tokens of a long step on a team are sharded (sequence_shard.h): what is the same on all
- * members, from the sum to the packed inputs of the next products, each does for its own tokens,
- * and then tells the others these inputs. So the sum goes by shares, the residual stream of a
- * token is up to date on one member only, until the last layer has ended, and half of what goes
- * over the wire is packed activations instead of sums.
+ * The tokens of a long step on a team are sharded (sequence_shard.h). From the sum to the
+ * packed inputs of the next products, all members would compute the same. So each does this for
+ * its own tokens, and then sends these inputs to the others. The sum is a reduce-scatter, and
+ * until the last layer the residual stream of a token is up to date on one member only. Half of
+ * the data on the wire is packed activations instead of sums.
  *
- * Where wires are slow, such a step goes through each half in two microbatches instead
- * (microbatch.h), one after the other: while one microbatch's sum is under way (m->async_worker
+ * Over slow wires, such a step goes through each half in two microbatches instead
+ * (microbatch.h), one after the other. While one microbatch's sum is under way (m->async_worker
  * does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before it
- * asks the network for anything else, so calls never overlap, and their order, like the
- * microbatches, follows from what all ranks know alike. The second microbatch finds the first
+ * uses the network for anything else, so calls never overlap. Their order, like the
+ * microbatches, follows from facts that all ranks know. The second microbatch finds the first
  * one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
 
@@ -47,9 +47,9 @@ static void net_done(struct forward_pass *r, enum trace_kind kind, size_t size, 
         r->st = st;
 }
 
-/* A late thread may still read what it was told at one barrier when thread 0 is in the next phase
- * and has met an error: so each phase has a place of its own, and the same place comes again only
- * after a barrier more, to which that thread has come as well. */
+/* A late thread may still read the error state of one barrier when thread 0 is in the next
+ * phase and has met an error. So each phase has a slot of its own. A slot is reused only after
+ * one more barrier, which that thread has reached as well. */
 bool forward_whole(struct forward_pass *r, struct pool *pool, int thread) {
     bool *told = &r->told[pool_phase(pool) % 2];
     if (thread == 0)
@@ -68,14 +68,14 @@ static void sum_beside(void *r_) {
     mem_forbid_end();
 }
 
-/* Thread 0: begins the sum of the microbatch's acc beside the step. */
+/* Thread 0: starts the sum of the microbatch's acc, in parallel to the step. */
 static void sum_start(struct forward_pass *r) {
     r->sum = (struct sum){
         .under_way = true, .acc = r->acc, .n_values = r->step->n_tokens * r->m->ld_acc};
     async_worker_start(r->m->async_worker, sum_beside, r);
 }
 
-/* Thread 0: the end of the sum that is under way beside the step, if one is. */
+/* Thread 0: waits for the sum that runs in parallel to the step, if there is one. */
 static void sum_wait(struct forward_pass *r) {
     struct model *m = r->m;
     struct sum *sum = &r->sum;
@@ -192,7 +192,7 @@ static void acts_set_tokens(struct acts *a, uint32_t n_tokens) {
     a->f32.n_tokens = a->q8.n_tokens = n_tokens;
 }
 
-/* Columns that a thread packs at a time, in blocks: a batch of a few tokens is one group, and
+/* Columns that a thread packs at a time, in blocks. A batch of a few tokens is one group, and
  * one thread alone would keep the others waiting. */
 #define PACK_BLOCKS 16
 
@@ -377,9 +377,9 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
     }
 }
 
-/* The end of microbatch i's half of a layer, whose products lie in acc: they are summed over the
- * team, beside the next microbatch's half if there are several, and that microbatch's own last
- * sum is there. */
+/* The end of microbatch i's half of a layer; its products are in acc. They are summed over the
+ * team, in parallel to the next microbatch's half if there are several. That microbatch's own
+ * last sum is complete then. */
 static bool sum_and_turn(struct forward_pass *r, struct pool *pool, int thread, uint32_t i) {
     if (r->sharded)
         return sum_own(r, pool, thread);
@@ -530,8 +530,8 @@ static enum status give_logits(struct forward_pass *r, uint32_t n) {
     return ST_OK;
 }
 
-/* Thread 0: the hidden states of n outputs from the last stage, whose members all have them, to
- * rank 0. */
+/* Thread 0: sends the hidden states of n outputs from the last stage, whose members all have
+ * them, to rank 0. */
 static enum status give_hidden(struct forward_pass *r, uint32_t n) {
     struct model *m = r->m;
     r->rows = m->out_rows;
@@ -559,7 +559,7 @@ static void hand_on(struct forward_pass *r, struct pool *pool, int thread, uint3
     pool_barrier(pool);
 }
 
-/* Threads take pieces of all rows, of which a step often has one only. */
+/* Threads take pieces of all rows; a step often has only one row. */
 static void cap_logits(struct forward_pass *r, struct pool *pool, uint32_t n) {
     enum { PIECE = 4096 };
     struct model *m = r->m;

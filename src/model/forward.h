@@ -1,6 +1,6 @@
-/* forward.h: what the files that compute a step share: the running step, the network as phases,
- * packing, products. Everything here is called by all threads of the rank together unless it
- * says otherwise; a phase ends with a barrier. */
+/* forward.h: shared by the files that compute a step: the running step, the network as phases,
+ * packing, products. All threads of the rank call these functions together unless a comment
+ * says otherwise. A phase ends with a barrier. */
 #ifndef LOCKSTEP_MODEL_FORWARD_H
 #define LOCKSTEP_MODEL_FORWARD_H
 
@@ -51,7 +51,7 @@ struct forward_pass {
     bool told[2]; /* whether st was ST_OK, by phase: forward_whole() */
 };
 
-/* One product of a phase: y [n_tokens, ldy] = w x. Writes whole tiles: y has room for w's rows
+/* One product of a phase: y [n_tokens, ldy] = w x. Writes whole tiles: y has space for w's rows
  * rounded up to TILE_ROWS. */
 struct product {
     const struct wmat *w;
@@ -61,8 +61,8 @@ struct product {
 };
 
 /* This thread's next tiles of a loop over n_tiles, of tile_bytes each (pool_claim). The kernels
- * multiply one token with up to four tiles side by side, several with two, and fewer cost them
- * nearly as much: so whole fours or pairs. */
+ * multiply one token with up to four tiles side by side, and several tokens with two. Fewer
+ * tiles cost nearly as much, so a claim is whole fours or pairs. */
 bool forward_claim_tiles(const struct forward_pass *r, struct pool *pool, size_t n_tiles,
                          size_t tile_bytes, size_t *begin, size_t *end);
 
@@ -91,15 +91,15 @@ bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const s
 #define FORWARD_ACT_ROWS 6
 size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_rows *list);
 
-/* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
+/* Packs a from x [n_tokens, ldx], in each form that a product reads. */
 void forward_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
                   const float *x, size_t ldx);
 /* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens,
  * ldx] begins with these. */
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
                          size_t ldx, uint32_t block_begin, uint32_t block_end);
-/* Blocks [block_begin, block_end) of a single token, which this thread will pack soon, leave
- * the caches of those that read the last one's there (base/prefetch.h). */
+/* Blocks [block_begin, block_end) of a single token, which this thread will pack soon. They
+ * leave the caches of the threads that read the last token's blocks there (base/prefetch.h). */
 void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t block_end);
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
@@ -107,7 +107,7 @@ void forward_pack_group(const struct model *m, const struct acts *a, const float
 /* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a
  * where it stands alone. */
 struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
-/* The same room for fewer columns: layers of a model may differ in their widths. */
+/* The same buffer for fewer columns: layers of a model may differ in their widths. */
 struct acts forward_acts_narrow(const struct acts *a, uint32_t n_cols);
 static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {
     return act_kind_for(w->type) == ACT_F32 ? &a->f32 : &a->q8;

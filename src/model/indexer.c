@@ -1,11 +1,13 @@
 /* indexer.c: which keys the queries of a layer attend to.
  *
- * An indexer has queries and one key per position, in a cache of its own whose pages have the same
- * ids as those of keys and values. Of every token it gives all positions scores and chooses the
- * best (kernels/indexer.h). All ranks of a team compute this from the same inputs and come to the
- * same choice; where each key-value head chooses for itself, a rank does it for its own.
+ * An indexer has queries and one key per position, in a cache of its own. Its pages have the
+ * same ids as those of keys and values. For every token it scores all positions and selects the
+ * best (kernels/indexer.h). All ranks of a team compute this from the same inputs and get the
+ * same selection. If each key-value head has a selection of its own, a rank computes it for its
+ * own heads.
  *
- * A query that sees no more than would be chosen is not asked for: it attends to everything. */
+ * A query that sees no more positions than would be selected attends to everything, without the
+ * indexer. */
 #include "model/forward.h"
 
 #include "base/mem.h"

@@ -1,13 +1,13 @@
 /* kv_cache.h: one rank's KV cache: pages of KV_PAGE positions, for the layers of its stage and
- * the kv heads of its share. A page id means the same on every rank; who owns which page is rank
- * 0's business (engine). The memory is reserved at once and becomes resident as pages are used,
- * a little ahead of the steps (kv_prefault.h). A page's parts of all layers lie side by side:
- * were a layer's pages side by side, a step would now and then meet a fresh huge page in every
- * layer, and wait for 60 MB to be cleared.
+ * the kv heads of its share. A page id means the same on every rank. Rank 0 (engine) decides
+ * which sequence owns which page. The memory is reserved at once and becomes resident as pages
+ * are used, a little ahead of the steps (kv_prefault.h). A page's parts of all layers lie side
+ * by side. If each layer's pages lay together, a step would now and then meet a fresh huge page
+ * in every layer, and wait until 60 MB are cleared.
  *
- * Layers are of two kinds, and each kind has pages of its own: those that see everything, and
- * those with a window, whose pages are free again when the sequence has passed by. So a long
- * context costs the second kind no more than a short one. */
+ * There are two kinds of layers, and each kind has pages of its own: layers that see
+ * everything, and layers with a window. The latter's pages are free again when the sequence has
+ * passed by. So a long context costs the second kind no more than a short one. */
 #ifndef LOCKSTEP_MODEL_KV_CACHE_H
 #define LOCKSTEP_MODEL_KV_CACHE_H
 
@@ -58,8 +58,9 @@ static inline uint32_t kv_window_first(uint32_t window, uint32_t pos) {
     return pos >= window ? (pos + 1 - window) / KV_PAGE : 0;
 }
 
-/* How many pages of a layer with a window a sequence needs at once, if a step brings it at most
- * n_chunk tokens: what the first of these sees, up to the last. window, n_ctx, n_chunk > 0. */
+/* How many pages of a layer with a window a sequence needs at once, if a step has at most
+ * n_chunk of its tokens: from the first position that the first token sees, up to the last
+ * token. window, n_ctx, n_chunk > 0. */
 static inline uint32_t kv_window_pages(uint32_t window, uint32_t n_ctx, uint32_t n_chunk) {
     uint64_t span = (uint64_t)window + n_chunk - 1; /* it may begin at a page's last position */
     return (uint32_t)MIN(div_up(span - 1, KV_PAGE) + 1, div_up(n_ctx, KV_PAGE));

@@ -9,9 +9,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* Beside steps there is time, and they want the cores: after every piece it rests some times as
- * long as that took. A piece is short, since a thread of the step may have to wait for it; of a
- * huge page the first one is all. */
+/* In parallel to steps there is time, and the steps need the cores. So after every piece the
+ * thread rests for several times as long as the piece took. A piece is short, since a thread of
+ * the step may have to wait for it. Of a huge page the first piece makes all resident. */
 #define PIECE_BYTES ((size_t)256 << 10)
 #define REST_BESIDE_STEPS 3
 #define REST_IDLE 1
@@ -28,7 +28,7 @@ struct kv_prefault {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     /* Guarded by lock. */
-    uint32_t n_used[KV_KINDS]; /* pages of which the last one was used */
+    uint32_t n_used[KV_KINDS]; /* the number of pages up to the last used one */
     atomic_bool stop;          /* written with lock; relaxed: looked at without it soon again */
     /* Begins and ends: odd while a step runs. Relaxed: it only says how much of a hurry there
      * is. */
@@ -40,7 +40,7 @@ struct kv_prefault {
     bool idle; /* no step for IDLE_NS, nor since */
 };
 
-/* The next page to make ready, with lock held; false: there is none. */
+/* The next page to make resident, with lock held; false: none. */
 static bool choose(struct kv_prefault *a, bool idle, int *kind) {
     for (*kind = 0; *kind < KV_KINDS; ++*kind) {
         uint32_t n_used = a->n_used[*kind], *n_ready = &a->n_ready[*kind];

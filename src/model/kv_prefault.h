@@ -1,11 +1,12 @@
-/* kv_prefault.h: a thread that makes pages of the KV cache resident before a step writes to them.
+/* kv_prefault.h: a thread that makes pages of the KV cache resident before a step writes to
+ * them.
  *
- * The first write to a page has the system clear its memory, and the host of a virtual machine
- * find it first: 1 to 60 ms, for which every stream of the step would wait. Page ids are first
- * used in ascending order (engine/pages.h), so a few beyond the largest one so far are kept
- * ready. A cache that has been used up to its end costs nothing any more. It never decides
- * anything: where the system cannot do it (before Linux 5.14, macOS), or the steps are faster,
- * pages become resident as they are written to. */
+ * At the first write to a page the system clears its memory, and the host of a virtual machine
+ * first has to find it. That takes 1 to 60 ms, and every stream of the step would wait. Page
+ * ids are first used in ascending order (engine/pages.h). So a few pages beyond the largest id
+ * so far are kept resident. A cache that has been used up to its end costs nothing any more.
+ * The thread never decides anything. If the system cannot do it (before Linux 5.14, macOS), or
+ * the steps are faster, pages become resident as they are written to. */
 #ifndef LOCKSTEP_MODEL_KV_PREFAULT_H
 #define LOCKSTEP_MODEL_KV_PREFAULT_H
 
@@ -19,8 +20,8 @@
 
 struct kv_prefault;
 
-/* kv is borrowed until kv_prefault_close(). NULL if there is no thread to be had, which the calls
- * below bear. */
+/* kv is borrowed until kv_prefault_close(). NULL if no thread can be started; the calls below
+ * accept NULL. */
 struct kv_prefault *kv_prefault_open(const struct kv_cache *kv);
 void kv_prefault_close(struct kv_prefault *a);
 

@@ -1,5 +1,5 @@
-/* microbatch.c: From how many tokens on two microbatches are faster, and cutting a step in
- * two. */
+/* microbatch.c: Decides from how many tokens on two microbatches are faster, and divides a step
+ * in two. */
 #include "model/microbatch.h"
 
 /* Bytes per ns at which reading weights once more delays a rank that computes: measured with

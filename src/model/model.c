@@ -1,5 +1,5 @@
-/* Opening: weights, cache, teams, and one block of step buffers laid out by a list, so that a step
- * allocates nothing. */
+/* model.c: opens a rank's part of a model: weights, cache, teams, and one block of step buffers
+ * laid out by a list, so that a step allocates nothing. */
 #include "model/model.h"
 
 #include "base/clock.h"
@@ -47,7 +47,7 @@ static void want_act(struct layout *lay, struct act *a, enum act_kind kind, size
     want(lay, &a->s, n_tokens * n_blocks, sizeof(float));
 }
 
-/* Room for the activations of n_tokens in the forms that somebody reads. */
+/* Space for the activations of n_tokens in the forms that a product reads. */
 static void want_acts(struct layout *lay, struct acts *a, size_t n_tokens, size_t n_cols,
                       struct forms needs) {
     want_act(lay, &a->f32, ACT_F32, needs.f32 ? n_tokens : 0, n_cols);
@@ -457,10 +457,10 @@ static enum status exchange(struct model *m, struct err *err) {
                             err);
 }
 
-/* Which steps take two microbatches (microbatch.h). The members of a team must agree: they go by
- * the means of what each has to read and of how long an exchange takes each, the best of some.
- * None where steps are sharded on one machine, whose cores do all of an exchange: there is no
- * waiting to hide (docs/fabric.md). */
+/* Which steps use two microbatches (microbatch.h). The members of a team must agree, so they
+ * use the means over all members: of the bytes to read, and of an exchange's time (the best of
+ * several). If steps are sharded on one machine, there are none. Its cores do all of an
+ * exchange, so there is no waiting to hide (docs/fabric.md). */
 static enum status measure_microbatches(struct model *m, struct err *err) {
     m->microbatches_from = UINT32_MAX;
     if (m->team == NULL || m->w.n_layers == 0 ||

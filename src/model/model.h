@@ -1,8 +1,9 @@
 /* model.h: one rank's part of a model, ready to compute steps.
  *
- * A step feeds some tokens of some sequences through all layers, at once, on all ranks: every
- * rank calls model_step() with the same step. The network is seen only as the team's exact sum,
- * the pipeline's send and receive, and the gather of logits; a group of one rank skips them.
+ * A step feeds some tokens of some sequences through all layers at once, on all ranks: every
+ * rank calls model_step() with the same step. The model uses the network only for the team's
+ * exact sum, the pipeline's send and receive, and the gather of logits. A group of one rank
+ * skips them.
  *
  * One thread calls (the rank's main thread); the pool's threads compute. Nothing is allocated
  * in a step. */
@@ -33,9 +34,9 @@ struct step_run {
     /* likewise step.window_pages, for the layers with a window: from kv_window_first() of its
      * first token on */
     uint32_t window_begin;
-    /* Slots of states (recurrent.h): the one to go on from, of the tokens before pos; and the one
-     * that holds the new state after the step. Both may be the same. Unused at pos = 0, or where
-     * no layer is recurrent. */
+    /* Slots of states (recurrent.h): the one to continue from, of the tokens before pos, and
+     * the one that holds the new state after the step. Both may be the same. Unused at pos = 0,
+     * or if no layer is recurrent. */
     uint32_t state_from, state;
 };
 
@@ -80,7 +81,7 @@ struct model_times {
 struct model;
 
 /* Everything given is borrowed until model_close(): g, pool, kernels, f (NULL for a plan of one
- * rank). rank: of the plan; teams are made here, so all ranks open at the same time. */
+ * rank). rank: of the plan. Teams are created here, so all ranks open at the same time. */
 enum status model_open(struct model **out, const struct gguf *g, const struct hparams *hp,
                        const struct plan *plan, int rank, const struct model_config *cfg,
                        struct pool *pool, const struct kernels *kernels, struct fabric *f,

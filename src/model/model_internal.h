@@ -1,4 +1,4 @@
-/* model_internal.h: what model.c (opening) and forward.c (computing) share. */
+/* model_internal.h: shared by model.c (opening) and forward.c (computing). */
 #ifndef LOCKSTEP_MODEL_MODEL_INTERNAL_H
 #define LOCKSTEP_MODEL_MODEL_INTERNAL_H
 
@@ -93,7 +93,7 @@ struct layer_input_buffers {
     struct acts mid_act;
 };
 
-/* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most
+/* The f32 values of gate, and of up, that a thread holds at a time; a token's n_ff fits in most
  * models. */
 #define FFN_FLOATS 12288
 
@@ -151,8 +151,8 @@ struct model {
     struct team *all;  /* NULL if alone */
     /* tokens from which on a step takes MICROBATCHES_MAX microbatches; the same in a team */
     uint32_t microbatches_from;
-    struct async_worker
-        *async_worker; /* for sums beside compute; NULL: no step has several microbatches */
+    struct async_worker *
+        async_worker; /* for sums in parallel to compute; NULL: no step has several microbatches */
     /* Long steps are sharded (forward.c); the same in a team, like the forms in which the
      * members' products read the inputs of a layer's halves (but for routers), and those of
      * latent queries. */

@@ -1,12 +1,12 @@
 /* moe.c: the FFN of a layer with experts.
  *
- * Each token's router picks its experts: on every rank, since router and inputs are whole
- * there, or, where the step is sharded, on one, which tells its team; the tokens are then
+ * Each token's router selects its experts. This happens on every rank, since router and inputs
+ * are whole there. In a sharded step one rank does it and tells its team. The tokens are then
  * grouped by expert, so that an expert's tiles are read once for all its tokens. gate and up
- * run over the list of active experts as one row of tiles; the routing weight is multiplied in
- * before the down product, whose segments are fixed point: so the sum over experts, like the
- * sum over ranks, is a sum of integers, and neither the order of experts nor who holds which
- * slice of them can change a bit. */
+ * run over the list of active experts as one row of tiles. The routing weight is applied before
+ * the down product, whose segments are fixed point. So the sum over experts, like the sum over
+ * ranks, is a sum of integers. Neither the order of experts nor the ranks that hold their
+ * slices can change a bit. */
 #include "model/forward.h"
 
 #include "model/activation.h"
@@ -42,9 +42,9 @@ static void route_tokens(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* The choices of this rank's tokens. A router is of floats and whole on every rank: a prompt of
- * Kimi K2 on eight ranks would, by the operations, have each spend a seventh of its time on it
- * if all routed all. */
+/* Selects the experts of this rank's tokens. A router has float weights and is whole on every
+ * rank. If each of eight ranks routed all tokens of a prompt of Kimi K2, it would spend a
+ * seventh of its time on that (by the number of operations). */
 static void route(struct forward_pass *r, struct pool *pool, int thread,
                   const struct moe_weights *w) {
     struct model *m = r->m;
@@ -63,7 +63,7 @@ static void route(struct forward_pass *r, struct pool *pool, int thread,
         forward_products(r, pool, list, has_shared ? 2 : 1);
     if (r->step->n_tokens > 1)
         route_tokens(r, pool, thread, w);
-    else if (thread == 0) /* is no work to share */
+    else if (thread == 0) /* there is nothing to share */
         route_token(r, thread, w, 0);
 }
 
@@ -174,8 +174,8 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
 
 /* ---- the experts ------------------------------------------------------------------------- */
 
-/* Group g of dst = the given tokens of src, as they are packed there, written in order: each
- * token is quantized once, however many experts it has. */
+/* Group g of dst = the given tokens of src, in packed form, written in order: each token is
+ * quantized once, however many experts it has. */
 static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
                       const uint32_t *tokens, uint32_t n) {
     size_t n_blocks = src->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
@@ -279,8 +279,8 @@ static void shared_down(struct forward_pass *r, int64_t *acc, const uint32_t *ro
                        plan_ffn_segment(m->hp->moe.n_ff_shared), tile_begin, tile_end);
 }
 
-/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in
- * turn. Threads take disjoint tiles of rows, so nobody else adds to these. */
+/* acc[.., tiles] of all tokens from the shared experts (or zero), then from each active expert
+ * in turn. Threads take disjoint tiles of rows, so no other thread adds to these. */
 static void down_tiles(struct forward_pass *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
@@ -294,10 +294,10 @@ static void down_tiles(struct forward_pass *r, const struct moe_weights *w, uint
         add_expert(r, r->acc, w, i, tile_begin, tile_end);
 }
 
-/* Each expert adds to the rows of its tokens, all over acc: what is added to at a time stays in
- * the second-level cache while the experts pass. A prompt of 512 over two ranks of one thread,
- * whose thread would otherwise take all tiles at once, in turn on Zen 4: Qwen3-30B-A3B 1.01 to
- * 1.09 times as fast, DeepSeek-V2-Lite 1.02 to 1.04. */
+/* Each expert adds to the rows of its tokens, all over acc. The part of acc in use stays in the
+ * second-level cache while the experts pass. A prompt of 512 over two ranks of one thread
+ * (interleaved, Zen 4): Qwen3-30B-A3B 1.01 to 1.09 times as fast, DeepSeek-V2-Lite 1.02 to
+ * 1.04. Otherwise the thread would process all tiles at once. */
 #define NEAR_ACC_BYTES 524288
 
 static uint32_t tiles_near(const struct forward_pass *r) {
@@ -319,10 +319,10 @@ static void down(struct forward_pass *r, struct pool *pool, const struct moe_wei
     pool_barrier(pool);
 }
 
-/* Few tokens: the threads go over the tiles of all experts as one row, so that each piece is a
- * long run in memory, and each adds up in sums of its own (the first one's are acc). By tiles
- * of acc, as above, a thread would go elsewhere every 28 KB (Qwen3-30B-A3B in Q4_K, two
- * threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
+/* Few tokens: the threads process the tiles of all experts as one row, so that each piece is a
+ * long run in memory. Each thread adds into sums of its own (the first one's are acc). By tiles
+ * of acc, as above, a thread would jump every 28 KB (Qwen3-30B-A3B in Q4_K, two threads). Each
+ * jump costs it 1.4 us on Zen 4: a token took 1.03 to 1.05 times as long. */
 static void down_few(struct forward_pass *r, struct pool *pool, int thread,
                      const struct moe_weights *w) {
     struct model *m = r->m;

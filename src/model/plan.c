@@ -89,7 +89,7 @@ uint32_t plan_recurrent_segment(const struct hparams *hp, enum qtype type) {
     return parts_in_blocks(unit, type) * unit;
 }
 
-/* Parts of so many columns that must stay together: the most that any layer's blocks join, since
+/* The number of columns that must stay together: the most that any layer's blocks join, since
  * one plan serves all layers and their types may differ. */
 static uint32_t joined_parts(const struct hparams *hp, const struct gguf *g, const char *matrix,
                              uint32_t n_cols) {

@@ -1,12 +1,12 @@
-/* plan.h: who holds what: the split of a model over ranks. A pure function of the model and the
- * wishes, so that every rank computes the same one by itself.
+/* plan.h: the split of a model over ranks. A pure function of the model and the wanted shares,
+ * so every rank computes the same plan by itself.
  *
- * A group of n_ranks = tp * pp ranks is pp pipeline stages of tp ranks each; rank r is member
- * r % tp of stage r / tp. A stage holds a run of layers (none, if there are more
- * stages than layers: it passes on what it gets), cut by the bytes of the weights; its members
+ * A group of n_ranks = tp * pp ranks is pp pipeline stages of tp ranks each. Rank r is member r
+ * % tp of stage r / tp. A stage holds a run of layers, divided by the bytes of the weights. (It
+ * has none if there are more stages than layers; then it passes on what it gets.) Its members
  * split every layer by units (docs/numerics.md): query heads (in whole attention segments), FFN
- * segments, tiles of vocabulary rows. The last stage holds the output matrix; the embedding is
- * nobody's, since its rows are read from the file. */
+ * segments, tiles of vocabulary rows. The last stage holds the output matrix. No stage holds
+ * the embedding, since its rows are read from the file. */
 #ifndef LOCKSTEP_MODEL_PLAN_H
 #define LOCKSTEP_MODEL_PLAN_H
 
@@ -63,19 +63,19 @@ enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
 /* ST_BAD_INPUT also for a model whose exact sums would have more than FIXED_TERMS_MAX terms.
  *
  * weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
- * (stages), or n_ranks. Where tp == pp, they are the members'. */
+ * (stages), or n_ranks. If tp == pp, they are the members'. */
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err);
-/* The run of layers of each of n stages, [bounds[s], bounds[s + 1]): the largest load, bytes for a
- * unit of the stage's share, is the least that whole layers allow. Every stage has a layer if
- * there are enough; the last one has the output matrix too. A step of many tokens reads all
- * these bytes, and a machine must hold them; for a single token the cut is neither better nor
- * worse than another, since the stages wait for each other.
+/* The run of layers of each of n stages, [bounds[s], bounds[s + 1]). A stage's load is its
+ * bytes per unit of its share; the largest load is the smallest that whole layers allow. Every
+ * stage has a layer if there are enough; the last one has the output matrix too. A step of many
+ * tokens reads all these bytes, and a machine must hold them. For a single token all divisions
+ * are equally fast, since the stages wait for each other.
  *
- * layer_bytes  [n_layers], with output_bytes together below 2^64
- * shares       [n] relative, > 0, finite
- * bounds       [n + 1] out */
+ *   layer_bytes  [n_layers], with output_bytes together below 2^64
+ *   shares       [n] relative, > 0, finite
+ *   bounds       [n + 1] out */
 enum status plan_cut_stages(uint32_t *bounds, const uint64_t *layer_bytes, uint32_t n_layers,
                             uint64_t output_bytes, const double *shares, int n,
                             struct err *err);

@@ -1,9 +1,10 @@
 /* plan_stages.c: which layers a pipeline stage holds.
  *
- * A stage's load is its bytes for each unit of its share. The slowest stage sets the pace of a
- * full pipeline, and the fullest machine decides whether the model fits, so the largest load is
- * made as small as whole layers allow; among the cuts that reach it, the one with the least sum of
- * squares. Bytes and shares are whole numbers here, so that every machine finds the same cut. */
+ * A stage's load is its bytes per unit of its share. The slowest stage sets the pace of a full
+ * pipeline, and the fullest machine decides whether the model fits. So the largest load is made
+ * as small as whole layers allow. Among the divisions that reach it, the one with the least sum
+ * of squares is chosen. Bytes and shares are whole numbers here, so every machine finds the
+ * same division. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/plan.h"
@@ -31,8 +32,8 @@ static uint64_t bytes_of(const struct stages *st, int s, uint32_t begin, uint32_
     return (st->upto[end] - st->upto[begin] + output) / st->unit;
 }
 
-/* The least sum of squares of all cuts whose loads are at most `limit`; without a limit (0), the
- * least that the largest load can be. */
+/* The least sum of squares of all divisions whose loads are at most `limit`; without a limit
+ * (0), the least possible largest load. */
 static uint64_t solve(struct stages *st, uint64_t limit) {
     uint32_t width = st->n_layers + 1;
     for (uint32_t end = 0; end < width; end++)

@@ -1,8 +1,9 @@
 /* recurrent.c: a recurrent layer's step, from the packed, normed x_act to acc.
  *
- * Phases, each handed out in pieces: products of x for the share's units; the convolution, by runs
- * and blocks of channels; what stands before the recurrence, by tokens and heads; the recurrence,
- * by runs, heads and blocks of columns; what stands after it; packing; the output product. */
+ * Phases, each handed out in pieces: products of x for the share's units; the convolution, by
+ * runs and blocks of channels; preparation of the recurrence, by tokens and heads; the
+ * recurrence, by runs, heads and blocks of columns; the gate and norm after it; packing; the
+ * output product. */
 #include "model/forward.h"
 
 #include "base/exact.h"
@@ -13,8 +14,8 @@
 /* Of the convolution, and of a head's columns, that a thread takes at a time. */
 #define BLOCK_COLS 64
 
-/* Queries and keys are divided by their length, queries by sqrt(k_dim) too: with an RMSNorm, whose
- * mean is a k_dim-th of the sum. */
+/* Queries and keys are divided by their length, queries by sqrt(k_dim) too. An RMSNorm does
+ * this: its mean is a k_dim-th of the sum. */
 #define LENGTH_EPS 1e-6f
 
 /* ---- states ------------------------------------------------------------------------------ */
@@ -100,8 +101,8 @@ static const struct step_run *run_at(const struct step *step, size_t i, uint32_t
     return &step->runs[i];
 }
 
-/* A run that goes on from where the run before it in the step ends is done after it, by the same
- * thread: it does not begin a chain. */
+/* A run may continue from where the run before it in the step ends. Then the same thread
+ * computes it after that one: it does not begin a chain. */
 static bool begins_chain(const struct step *step, size_t i) {
     const struct step_run *run = &step->runs[i];
     return i == 0 || run->pos == 0 || run->state_from != run[-1].state;

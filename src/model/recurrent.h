@@ -1,20 +1,20 @@
-/* recurrent.h: layers that keep a state of a fixed size for each sequence, in place of keys and
- * values that grow with it.
+/* recurrent.h: layers with a state of fixed size for each sequence, instead of keys and values
+ * that grow with it.
  *
  * A layer is: products of x, side by side in a row per token; a short convolution over some of
- * their columns; a recurrence of each head over the tokens; what is made of its results; an output
- * product. The state is the convolution's last inputs and the heads' matrices. It is brought up to
- * date token after token, in one order whatever the chunks or the batch (kernels/recurrent.h), so
- * the bits do not depend on these.
+ * their columns; a recurrence of each head over the tokens; a gate and norm of its results; an
+ * output product. The state is the convolution's last inputs and the heads' matrices. It is
+ * updated token by token, in one order whatever the chunks or the batch (kernels/recurrent.h),
+ * so the bits do not depend on these.
  *
  * Ranks divide *units*: of a delta net a key head with its value heads, of Mamba-2 a head, of a
- * short convolution a segment of channels. The columns of the output product (row-parallel, exact)
- * that belong to a rank's units may lie in several *pieces*: where value heads are tiled, as many
- * as a key head has value heads.
+ * short convolution a segment of channels. The columns of the output product (row-parallel,
+ * exact) that belong to a rank's units may lie in several *pieces*: if value heads are tiled,
+ * as many as a key head has value heads.
  *
- * States lie in slots. A run of a step (struct step_run) says in which slot the state is that it
- * goes on from, and which slot gets the new one; rank 0 gives them out, and they mean the same on
- * every rank. At position 0 a state is zero. */
+ * States lie in slots. A run of a step (struct step_run) names the slot with the state to
+ * continue from, and the slot for the new state. Rank 0 assigns slots, and they mean the same
+ * on every rank. At position 0 a state is zero. */
 #ifndef LOCKSTEP_MODEL_RECURRENT_H
 #define LOCKSTEP_MODEL_RECURRENT_H
 
@@ -69,8 +69,8 @@ struct recurrent_layout {
 void recurrent_lay_out(struct recurrent_layout *out, const struct hparams *hp,
                        const struct share *sh);
 
-/* A value head of the share: which it is in the model, which key head or group it reads, counted
- * from the first that is held, and where it lies in v and z. */
+/* A value head of the share: its index in the model, the key head or group that it reads,
+ * counted from the first that is held, and its place in v and z. */
 struct recurrent_head {
     uint32_t head, group, at;
 };

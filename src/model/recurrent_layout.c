@@ -1,4 +1,4 @@
-/* What recurrent layers consist of, and the states' memory. */
+/* recurrent_layout.c: the parts of recurrent layers, and the states' memory. */
 #include "model/recurrent.h"
 
 #include "base/mem.h"

@@ -1,5 +1,5 @@
-/* weights.c: a share of the weights from beginning to end, and whether a file has what its model
- * needs. weights_collect.c lists the slices, weights_fill.c packs them. */
+/* weights.c: loads a share of the weights, and checks that a file has what its model needs.
+ * weights_collect.c lists the slices, weights_fill.c packs them. */
 #include "model/weights.h"
 
 #include "base/mem.h"

@@ -1,9 +1,9 @@
 /* weights.h: one rank's share of a model's weights, packed for the kernels.
  *
- * weights_load() reads only the slices that the share names, packs them with all threads of
- * the pool into one block of huge pages, and lets go of the file's pages as it goes, so that
- * nothing is resident twice. The token embedding is not copied: its rows are read from the file's
- * map when a token comes (embed_row), so the GGUF must stay open. */
+ * weights_load() reads only the slices of the share and packs them with all threads of the pool
+ * into one block of huge pages. It releases the file's pages meanwhile, so that nothing is
+ * resident twice. The token embedding is not copied: its rows are read from the file's map when
+ * a token comes (embed_row), so the GGUF must stay open. */
 #ifndef LOCKSTEP_MODEL_WEIGHTS_H
 #define LOCKSTEP_MODEL_WEIGHTS_H
 
@@ -142,8 +142,9 @@ struct weights {
 };
 
 /* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data
- * are, of a file that is only a header here; else NULL. Then only the share's own slices
- * travel, and nothing is kept but what is packed (and, on the first stage, the embedding). */
+ * is, if the local file is only a header; otherwise NULL. With it, only the share's own slices
+ * are transferred, and only the packed weights are kept (and, on the first stage, the
+ * embedding). */
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
                          const struct share *share, const struct file_source *from,
                          struct pool *pool, void (*progress)(void *user, double fraction),

@@ -349,8 +349,8 @@ static bool has_layer_tensor(const struct weights_loader *ld, int l, const char 
     return gguf_tensor(ld->g, full) != NULL;
 }
 
-/* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where
- * experts share tensors. */
+/* gate, up, down of an FFN of `width` columns; [f0, f1) of them are held; nth of n if experts
+ * share tensors. */
 static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ffn, int l,
                                const char *suffix, uint32_t width, uint32_t n, uint32_t nth,
                                uint32_t f0, uint32_t f1, double used, struct err *err) {

@@ -1,5 +1,5 @@
-/* weights_fill.c: reads and packs the slices that were listed: from the file's map, or, where the
- * data are elsewhere, piece by piece as they come. */
+/* weights_fill.c: reads and packs the listed slices: from the file's map, or piece by piece
+ * from another machine. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -50,8 +50,8 @@ static void pack_transposed(struct weights_loader *ld, struct weight_slice *s,
 
 /* ---- data from elsewhere ----------------------------------------------------------------- */
 
-/* So much is asked for at once, about: the way there and back is a small part of it, and
- * buffers stay in the caches. */
+/* About how much is requested at once: so the round trip is a small part of it, and buffers
+ * stay in the caches. */
 #define FETCH_BYTES ((size_t)1 << 20)
 
 /* Of several errors the first is told. */

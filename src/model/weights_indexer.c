@@ -1,4 +1,4 @@
-/* weights_indexer.c: what an indexer consists of. */
+/* weights_indexer.c: lists the weights of an indexer. */
 #include "base/util.h"
 #include "model/weights_loader.h"
 

@@ -1,7 +1,7 @@
-/* weights_loader.h: loading a share of the weights, for weights*.c. It happens in two passes over
- * one list: weights_collect() names every slice of the share with its place in the model, which
- * gives the size of the block; then weights_fill() packs the tiles with all threads, claimed from
- * the whole list at once so that small matrices do not serialize. */
+/* weights_loader.h: loads a share of the weights, for weights*.c, in two passes over one list.
+ * weights_collect() lists every slice of the share with its place in the model, which gives the
+ * size of the block. Then weights_fill() packs the tiles with all threads. They claim tiles
+ * from the whole list at once, so that small matrices do not serialize. */
 #ifndef LOCKSTEP_MODEL_WEIGHTS_LOADER_H
 #define LOCKSTEP_MODEL_WEIGHTS_LOADER_H
 
@@ -76,7 +76,7 @@ enum status weights_want_rows(struct weights_loader *ld, const float **dst, int 
                               const char *name, uint32_t width, uint32_t n, uint32_t begin,
                               uint32_t end, size_t dst_stride, struct err *err);
 /* Values [begin, end) of a vector of n. Rows of a tile beyond the share's are computed too:
- * there is room for them. */
+ * there is space for them. */
 enum status weights_want_vector(struct weights_loader *ld, const float **dst, int layer,
                                 const char *name, uint32_t n, uint32_t begin, uint32_t end,
                                 struct err *err);

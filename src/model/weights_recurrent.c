@@ -1,4 +1,4 @@
-/* weights_recurrent.c: what recurrent layers consist of. */
+/* weights_recurrent.c: lists the weights of recurrent layers. */
 #include "base/util.h"
 #include "model/recurrent.h"
 #include "model/weights_loader.h"
