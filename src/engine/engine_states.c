@@ -1,9 +1,10 @@
-/* engine_states.c: the states of sequences, and what snapshots are left of them.
+/* engine_states.c: the states of sequences, and their snapshots.
  *
- * A sequence leaves a snapshot where its prompt's last whole page ends, which is how far the next
- * request of a conversation begins in the same way at least, every SNAPSHOT_EVERY tokens before
- * that, and at the end of each page that it generates, where the new one replaces the last. A
- * snapshot costs no copy: its slot is left alone, and the sequence goes on in another. */
+ * A sequence leaves snapshots at three kinds of places. One is the end of its prompt's last
+ * whole page: the next request of a conversation begins in the same way at least up to there.
+ * Others are every SNAPSHOT_EVERY tokens before that, and the end of each generated page, where
+ * the new one replaces the last. A snapshot costs no copy: its slot is left alone, and the
+ * sequence continues in another. */
 #include "base/util.h"
 #include "engine/engine_internal.h"
 

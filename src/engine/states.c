@@ -6,7 +6,7 @@
 
 struct state {
     uint32_t n_holders;
-    uint32_t page; /* whose snapshot it is; PAGE_NONE: no page's */
+    uint32_t page; /* the page of the snapshot; PAGE_NONE: none */
     uint32_t next_free;
     uint64_t used; /* the clock when it was kept or found last */
 };
@@ -77,7 +77,7 @@ static bool is_idle(const struct state *st) {
     return st->n_holders == 0 && st->page != PAGE_NONE;
 }
 
-/* The snapshot that was used longest ago, of those that nobody holds. */
+/* The least recently used snapshot that no sequence holds. */
 static uint32_t oldest(const struct states *s) {
     uint32_t best = STATE_NONE;
     for (uint32_t i = 0; i < s->n; i++)

@@ -1,9 +1,10 @@
-/* states.h: which slot for a state (model/recurrent.h) is whose: rank 0's book-keeping.
+/* states.h: which sequence or page owns which state slot (model/recurrent.h): rank 0's
+ * book-keeping.
  *
- * A slot is free, held (by sequences), or kept: it is a snapshot, the state after the last token
- * of a page that is known (pages.h), from which another sequence may go on. A state cannot be
- * rolled back, so these are the only positions at which a known beginning can be used again. When
- * slots run out, the snapshot goes that was used longest ago and that no sequence holds.
+ * A slot is free, held (by sequences), or kept. A kept slot is a snapshot: the state after the
+ * last token of a known page (pages.h), from which another sequence may continue. A state
+ * cannot be rolled back, so a cached prefix can be reused only at these positions. When slots
+ * run out, the least recently used snapshot that no sequence holds is dropped.
  *
  * One thread. Nothing is allocated after states_open(). */
 #ifndef LOCKSTEP_ENGINE_STATES_H
@@ -28,7 +29,7 @@ void states_release(struct states *s, uint32_t slot); /* STATE_NONE is fine */
 /* A held slot becomes the snapshot of a known page that the caller holds. Where there is one
  * already it stays: both have the same bits. */
 void states_keep(struct states *s, uint32_t slot, uint32_t page);
-/* The snapshot of a page, STATE_NONE: there is none. */
+/* The snapshot of a page; STATE_NONE: it has none. */
 uint32_t states_of(const struct states *s, uint32_t page);
 /* Lets go of a page's snapshot, if there is one and no sequence holds it. */
 void states_drop(struct states *s, uint32_t page);

@@ -1,7 +1,8 @@
-/* indexer.c: which scores are the largest, and which of indexer.h's kernels belong to which table.
+/* indexer.c: selects the largest scores, and says which of indexer.h's kernels belong to which
+ * table.
  *
- * The choice is a radix select: three passes over the scores find the smallest that is chosen, and
- * a fourth one writes the indices in order. */
+ * The selection is a radix select. Three passes over the scores find the smallest selected one,
+ * and a fourth pass writes the indices in order. */
 #include "kernels/indexer.h"
 
 #include "base/util.h"

@@ -1,7 +1,8 @@
-/* indexer.h: the kernels of attention with a choice of keys, plain pointers in and out, like
- * kernels.h's: scores of positions for a query, which of them are chosen, and attention to these.
+/* indexer.h: the kernels of attention to selected keys: scores of positions for a query, the
+ * selection, and attention to the selected positions. Plain pointers in and out, like those of
+ * kernels.h.
  *
- * indexer_scalar.c is the definition; the others give the same bits. The choice itself is made of
+ * indexer_scalar.c is the definition; the others give the same bits. The selection uses
  * comparisons alone and is the same code everywhere (indexer.c). */
 #ifndef LOCKSTEP_KERNELS_INDEXER_H
 #define LOCKSTEP_KERNELS_INDEXER_H
@@ -30,9 +31,9 @@ struct index_scores_args {
     float *scratch; /* [16 * k_dim] */
 };
 
-/* As kernels.h's attention(), but each query attends to the chosen positions and no others: the
- * same sums in the same order, as if the others were not there. Where all positions of a query are
- * chosen, the bits are those of attention(). A span without a chosen position is skipped. */
+/* As kernels.h's attention(), but each query attends to the selected positions only: the same
+ * sums in the same order, as if the others were not there. If all positions of a query are
+ * selected, the bits are those of attention(). A span without a selected position is skipped. */
 struct chosen_args {
     const struct kv_shape *shape;
     uint32_t kv_head;

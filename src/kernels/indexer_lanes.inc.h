@@ -1,9 +1,9 @@
-/* indexer_lanes.inc.h: indexer.h's kernels, written once for sixteen lanes. An ISA file includes
- * its v16_*.h, then this.
+/* indexer_lanes.inc.h: indexer.h's kernels, written once for sixteen lanes. An ISA file
+ * includes its v16_*.h, then this.
  *
- * Chosen keys lie apart from each other. Sixteen at a time are gathered into a tile, [dim][16] f32,
- * through which all queries go; so the gathering is shared, and the sums are those of a cache in
- * which nothing else is. */
+ * Selected keys are scattered. Sixteen at a time are gathered into a tile, [dim][16] f32, which
+ * all queries use. So the gathering is shared, and the sums are those of a cache with no other
+ * keys. */
 #include "base/exact.h"
 #include "base/util.h"
 #include "kernels/indexer.h"

@@ -1,4 +1,5 @@
-/* recurrent.h: the kernels of recurrent layers, plain pointers in and out, like kernels.h's.
+/* recurrent.h: the kernels of recurrent layers: plain pointers in and out, like those of
+ * kernels.h.
  *
  * recurrent_scalar.c is the definition; the others give the same bits. */
 #ifndef LOCKSTEP_KERNELS_RECURRENT_H
@@ -10,12 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A causal convolution of each channel by itself (depthwise), in place: value c of token t becomes
+/* A causal convolution of each channel by itself (depthwise), in place. Value c of token t
+ * becomes
  *   y = bias[c] (NULL: +0); y = fma(w[c][j], x of token t - (n_taps - 1) + j, y), j ascending;
  *   with silu: y / (1 + exp(-y)).
- * Tokens before the first are in `history`, the oldest first, which holds the last n_taps - 1 of
- * all inputs afterwards. Channels up to the next multiple of 16 are computed too: x and history
- * have room for them, w and bias need none. */
+ * Tokens before the first are in `history`, the oldest first. Afterwards it holds the last
+ * n_taps - 1 of all inputs. Channels up to the next multiple of 16 are computed too: x and
+ * history have space for them, w and bias need none. */
 #define CONV_TAPS_MAX 8
 struct conv_args {
     float *x; /* [n_tokens, ldx] */

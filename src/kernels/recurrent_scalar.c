@@ -1,5 +1,5 @@
 /* recurrent_scalar.c: the definition of recurrent.h's kernels, one channel and one column at a
- * time; and which of them belong to which table. */
+ * time. It also says which of them belong to which table. */
 #include "base/exact.h"
 #include "base/util.h"
 #include "kernels/recurrent.h"
