@@ -1,4 +1,4 @@
-/* Conversations: what a template takes, found out by rendering, and prompts. */
+/* chat.c: conversations to prompts. It finds out what a template accepts by rendering. */
 #include "chat/chat.h"
 
 #include "base/mem.h"
@@ -157,7 +157,7 @@ static void learn_calls(struct chat *c) {
     h->hides_content = probe_calling(c, other);
 }
 
-/* Whether a question comes through beside this tool. */
+/* Whether a question comes through with this tool in the request. */
 static bool probe_tool(struct chat *c, const char *function) {
     json_t *tools = json_pack("[{s:s, s:o}]", "type", "function", "function",
                               json_loads(function, 0, NULL));

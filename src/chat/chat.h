@@ -1,13 +1,18 @@
-/* chat.h: from a conversation to the prompt's text, by the model's own template or, for files
- * without one, by a built-in choice.
+/* chat.h: from a conversation to the prompt's text, by the model's own template, or by a
+ * built-in one if the file has none.
  *
- * Requests come in OpenAI's shape, templates were written for Hugging Face's: they disagree on
- * whether tool arguments are a JSON text or an object, on contents that are null or lists of
- * parts, some know no system role, some take one call in a message or ids of one form, and some
- * want roles to alternate. chat_open() finds out by rendering small conversations what this
- * template takes, and chat_render() adapts the messages to it.
+ * Requests have OpenAI's form; templates were written for Hugging Face's. They differ in these
+ * ways:
+ *   - Tool arguments are a JSON text or an object.
+ *   - Contents may be null or lists of parts, or may not.
+ *   - Some templates know no system role.
+ *   - Some accept one call in a message, or ids of one form.
+ *   - Some need alternating roles.
  *
- * A const struct chat may be used by any number of threads. */
+ * chat_open() finds out what this template accepts by rendering small conversations.
+ * chat_render() adapts the messages to it.
+ *
+ * Any number of threads may use a const struct chat. */
 #ifndef LOCKSTEP_CHAT_CHAT_H
 #define LOCKSTEP_CHAT_CHAT_H
 
@@ -50,13 +55,13 @@ struct chat_request {
     const struct template_clock *now; /* NULL: the real time */
 };
 
-/* The text of a message's content, that of parts joined, as a new reference; NULL: it has none,
- * or a part is no text. */
+/* The text of a message's content (parts are joined), as a new reference; NULL: it has none, or
+ * a part is not text. */
 json_t *chat_content_text(const json_t *content);
 
-/* The text of a tool's result, as a new reference: of nothing an empty one, of a part that is
- * no text what says that it is missing. NULL: content is neither a text, a list of parts nor
- * nothing, or no memory. */
+/* The text of a tool's result, as a new reference. No result gives an empty text. A part that
+ * is not text gives a note that it is missing. NULL: content is neither a text, a list of parts
+ * nor null; or no memory. */
 json_t *chat_result_text(const json_t *content);
 /* What is said instead of such a part, as a new reference. */
 json_t *chat_stand_in(const json_t *part);

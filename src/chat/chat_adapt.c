@@ -1,4 +1,4 @@
-/* Messages adapted to what a template takes. */
+/* chat_adapt.c: adapts messages to what a template accepts. */
 #include "chat/chat_adapt.h"
 
 #include "base/json.h"
@@ -11,14 +11,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a part says; NULL if it is no text. An answer that the model has refused before is one,
+/* The text of a part; NULL if it is not text. An earlier refusal of the model counts as text,
  * too. */
 static const json_t *text_of_part(const json_t *part) {
     const json_t *text = json_object_get(part, "text");
     return json_is_string(text) ? text : json_object_get(part, "refusal");
 }
 
-/* The texts of the parts, joined; NULL if a part is no text. */
+/* The texts of the parts, joined; NULL if a part is not text. */
 static json_t *join_parts(const json_t *parts) {
     size_t len = 0, i;
     const json_t *part;
@@ -127,8 +127,8 @@ static json_t *parsed(const json_t *arguments) {
     return v != NULL ? v : json_incref((json_t *)arguments);
 }
 
-/* A call's arguments as the template wants them. A text that is no JSON, cut off perhaps, was
- * said all the same: where only objects go through, it is a member of one. */
+/* A call's arguments in the form that the template accepts. A text that is not JSON (for
+ * example cut off) is kept: if only objects are accepted, it becomes a member of one. */
 static void adapt_arguments(const struct chat_habits *h, json_t *function) {
     json_t *arguments = parsed(json_object_get(function, "arguments"));
     if (h->wants_argument_text && !json_is_string(arguments)) {
@@ -143,8 +143,8 @@ static void adapt_arguments(const struct chat_habits *h, json_t *function) {
     json_decref(arguments);
 }
 
-/* Clients that send back what they got write null for what a message does not have; templates
- * that ask whether it is there find it. The same with no calls. */
+/* Clients that send back what they got write null for fields that a message does not have.
+ * Templates that test for the field would find it. The same holds for an empty list of calls. */
 static void drop_absent(json_t *message) {
     const char *key;
     json_t *v;
@@ -177,8 +177,8 @@ static void spread_reasoning(json_t *message) {
     }
 }
 
-/* The template that refuses a content beside reasoning (gpt-oss) writes either as the model's
- * analysis before the call: as one text nothing of them is lost. */
+/* gpt-oss's template refuses a content beside reasoning. It writes either as the model's
+ * analysis before the call. Joined into one text, nothing is lost. */
 static void join_reasoning(json_t *message) {
     const char *reasoning = json_string_value(json_object_get(message, reasoning_keys[0]));
     json_t *content = chat_content_text(json_object_get(message, "content"));
@@ -260,9 +260,9 @@ static void complete_ids(json_t *messages, size_t i) {
     json_decref(by_name);
 }
 
-/* Mistral's templates take ids of 9 letters and digits. Any other becomes one by its hash, the
- * same for a call and its result, in this request and in the next: what is cached of the prompt
- * stays good. */
+/* Mistral's templates accept ids of 9 letters and digits. Any other id becomes one by its hash:
+ * the same for a call and its result, and in later requests. So the cached prompt stays valid.
+ */
 static void shorten_id(json_t *holder, const char *key) {
     static const char digits[] =
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -393,9 +393,9 @@ static bool join_text(json_t *message, const char *key, const char *text, bool i
     return joined != NULL && json_object_set_new(message, key, joined) == 0;
 }
 
-/* What is said by the system in the middle of a conversation belongs to the message before it,
- * if that is the system's or the user's, else to the user's after it; between two others it is
- * a user's message. */
+/* A system message in the middle of a conversation joins the message before it, if that is the
+ * system's or the user's. Otherwise it joins the user's message after it. Between two others it
+ * becomes a user's message. */
 static void merge_late_systems(json_t *messages) {
     for (size_t i = 1; i < json_array_size(messages);) {
         json_t *message = json_array_get(messages, i),
@@ -471,11 +471,11 @@ static void merge_repeats(json_t *messages) {
     }
 }
 
-/* Where the other's turn is missing it is there with nothing but a space, for Ministral takes
- * no empty one: before an answer that begins the conversation, between a tool's result and what
- * the user says. Those words could stand in the result as well, but then they would no longer
- * be the user's, whom the model obeys; and Mistral Nemo's template leaves the system's message
- * out where the user's is not the last. */
+/* If a turn of the other role is missing, a message with a single space stands in for it
+ * (Ministral accepts no empty one). This happens before an answer that begins the conversation,
+ * and between a tool's result and a user's message. The user's words could join the result, but
+ * then they would no longer be the user's, which the model obeys. Also, Mistral Nemo's template
+ * drops the system message if the user's message is not the last. */
 static void fill_turns(json_t *messages) {
     char turn = 'u';
     for (size_t i = 0; i < json_array_size(messages); i++) {

@@ -1,5 +1,5 @@
-/* chat_adapt.h: a conversation as a template takes it. chat.c finds out the habits of a template;
- * what is done about them is done here. */
+/* chat_adapt.h: adapts a conversation to a template. chat.c finds out the template's habits;
+ * this file acts on them. */
 #ifndef LOCKSTEP_CHAT_CHAT_ADAPT_H
 #define LOCKSTEP_CHAT_CHAT_ADAPT_H
 
@@ -17,8 +17,8 @@ struct chat_habits {
     bool refuses_repeats;     /* two messages of one role in a row */
     bool counts_turns;        /* the user's is the first, then every other one */
     bool wants_parts;         /* content as a list of parts only */
-    bool refuses_ids;         /* ids of calls that are no 9 letters and digits */
-    bool refuses_text_calls;  /* arguments that are no object */
+    bool refuses_ids;         /* ids of calls other than 9 letters and digits */
+    bool refuses_text_calls;  /* arguments that are not an object */
     bool refuses_both;        /* a content and reasoning in a message with a call */
     bool refuses_many;        /* several calls in a message; or only the first comes through */
     bool wants_whole_tools;   /* none without a description or parameters */

@@ -1,5 +1,5 @@
-/* The formats are those of the models' cards: ChatML (Qwen, with Hermes' tool calls), Llama 2 and
- * 3, Mistral v3, Gemma, DeepSeek V3, Phi 3. */
+/* chat_builtin.c: the built-in templates. Their formats are those of the models' cards: ChatML
+ * (Qwen, with Hermes' tool calls), Llama 2 and 3, Mistral v3, Gemma, DeepSeek V3, Phi 3. */
 #include "chat/chat_builtin.h"
 
 #include "base/util.h"

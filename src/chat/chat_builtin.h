@@ -1,4 +1,4 @@
-/* chat_builtin.h: templates for model files that bring none, chosen by the special tokens of the
+/* chat_builtin.h: templates for model files without one, chosen by the special tokens of the
  * vocabulary. */
 #ifndef LOCKSTEP_CHAT_CHAT_BUILTIN_H
 #define LOCKSTEP_CHAT_CHAT_BUILTIN_H
@@ -13,7 +13,7 @@ struct chat_builtin {
 
 /* ChatML if nothing speaks for another. Static. */
 const struct chat_builtin *chat_builtin_choose(const struct tokenizer *t);
-/* NULL if there is none of this name. */
+/* NULL if the name is unknown. */
 const struct chat_builtin *chat_builtin_find(const char *name);
 
 #endif

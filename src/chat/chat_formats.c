@@ -1,4 +1,5 @@
-/* The formats of calls and thoughts: what each is made of, and how a template tells which it is. */
+/* chat_formats.c: the formats of calls and thoughts, and how a template's text tells which it
+ * uses. */
 #include "chat/chat_parse_impl.h"
 
 #include <string.h>

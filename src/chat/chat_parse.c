@@ -1,6 +1,6 @@
-/* The output parser's core: the input buffer, markers, content and reasoning, events. The formats
- * are a table in chat_formats.c; their calls are read in chat_parse_json.c, chat_parse_tags.c,
- * chat_parse_loose.c and chat_parse_harmony.c. */
+/* chat_parse.c: the output parser's core: the input buffer, markers, content and reasoning,
+ * events. chat_formats.c has a table of the formats. chat_parse_json.c, chat_parse_tags.c,
+ * chat_parse_loose.c and chat_parse_harmony.c read their calls. */
 #include "chat/chat_parse_impl.h"
 
 #include "base/json.h"
@@ -179,8 +179,8 @@ static size_t escape_char(char c, char out[8]) {
     return 1;
 }
 
-/* Models write line ends and tabs in an object's strings as they are, where JSON wants them
- * escaped. Arguments that are no object, as a program is, are not touched. */
+/* Models write line ends and tabs in an object's strings unescaped, which JSON forbids.
+ * Arguments that are not an object (such as a program) are not changed. */
 void call_arguments(struct chat_parser *p, const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
         char c = text[i], buf[8] = {c};
@@ -366,7 +366,7 @@ static const char *if_any(const char *tag, bool wanted) {
     return wanted && tag != NULL && *tag != '\0' ? tag : NULL;
 }
 
-/* Tags of thinking count before anything was said; later somebody talks about them. */
+/* Tags of thinking count only before the first content. Later they are text. */
 static void content_markers(const struct chat_parser *p, const char *markers[N_MARKS]) {
     const struct chat_style *style = &p->o.style;
     markers[MARK_THINK] = if_any(style->think_begin, !p->said);

@@ -1,12 +1,13 @@
-/* chat_parse.h: from what a model writes to content, reasoning and tool calls, while it writes.
+/* chat_parse.h: parses a model's output into content, reasoning and tool calls, while it is
+ * written.
  *
- * Text goes in as it is decoded, in pieces of any size; events come out as soon as they are
- * certain. How the text was cut never changes what comes out in all. Nothing is lost: what
- * looked like a call and is none comes out as content. White space next to a tag belongs to
- * the tag; between contents with a call between them, that before the call stays.
+ * Text arrives as it is decoded, in pieces of any size. Events are sent as soon as they are
+ * certain. The division into pieces never changes the whole result. Nothing is lost: text that
+ * looked like a call but is not one becomes content. White space next to a tag belongs to the
+ * tag. If a call stands between two contents, the white space before the call stays.
  *
- * Decode with the special tokens shown (token_stream's special), without the end tokens: most
- * formats are made of them.
+ * Decode with the special tokens shown (token_stream's special), but without the end tokens:
+ * most formats consist of special tokens.
  *
  * One thread at a time per parser. */
 #ifndef LOCKSTEP_CHAT_CHAT_PARSE_H
@@ -52,8 +53,8 @@ struct chat_style {
         *answer_end; /* what follows may be in tags, too; "" or NULL: not */
 };
 
-/* By the text of the template, and then by `has_token` (may be NULL), which says whether the
- * vocabulary has a special token of this text. */
+/* Detects the style by the text of the template, and then by `has_token` (may be NULL), which
+ * tells whether the vocabulary has a special token with this text. */
 struct chat_style chat_style_detect(const char *template_text,
                                     bool (*has_token)(void *arg, const char *text), void *arg);
 const char *chat_format_name(enum chat_format format); /* "hermes"; never NULL */
@@ -79,8 +80,8 @@ struct chat_event {
 
 struct chat_parse_options {
     struct chat_style style;
-    /* The end of the prompt, by which is seen whether it opened the thinking (or a harmony
-     * message) already; NULL: it did not. Only looked at in chat_parser_open(). */
+    /* The end of the prompt. It shows whether the prompt already opened the thinking (or a
+     * harmony message); NULL: it did not. Only read in chat_parser_open(). */
     const char *prompt;
     size_t prompt_len;
     /* The request's tools, or NULL: without any, nothing is a call, and what looks like one is
@@ -102,9 +103,9 @@ enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
                             struct err *err);
 /* Whether some of the text so far may come out yet. */
 bool chat_parser_holds(const struct chat_parser *p);
-/* The model is done: what is still held back comes out; an unfinished call is ended.
- * cut: the model was stopped in the middle. The arguments of its unfinished call are left as they
- * are, so that they do not parse: half a file is not to look like a whole one. */
+/* The model has finished: held text is released, and an unfinished call is ended. cut: the
+ * model was stopped in the middle. The arguments of its unfinished call then stay as they are
+ * and do not parse, since half a file must not look like a whole one. */
 enum status chat_parser_end(struct chat_parser *p, bool cut, struct err *err);
 
 #endif

@@ -1,12 +1,12 @@
-/* gpt-oss' harmony: messages of a header and a body,
+/* chat_parse_harmony.c: gpt-oss' harmony: messages of a header and a body,
  *
  *   <|start|>assistant<|channel|>analysis<|message|>...<|end|>
  *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>
  *       {...}<|call|>
  *   <|start|>assistant<|channel|>final<|message|>...<|return|>
  *
- * analysis is reasoning, what goes to a recipient is a call, the rest content. The prompt ends
- * with the first "<|start|>assistant" or later. */
+ * analysis is reasoning, a message to a recipient is a call, and the rest is content. The
+ * prompt ends with the first "<|start|>assistant" or later. */
 #include "chat/chat_parse_impl.h"
 
 #define MAX_HEADER_BYTES 512
@@ -92,7 +92,7 @@ void harmony_open(struct chat_parser *p) {
         open_body(p);
 }
 
-/* Whether what was written where a header belongs is none: the model just answers. */
+/* Whether the text in place of a header is not one: the model just answers. */
 static bool is_header_text(const char *text, size_t len) {
     static const char *const begins[] = {START,           CHANNEL,     MESSAGE,
                                          "<|constrain|>", "assistant", "to="};

@@ -1,5 +1,5 @@
-/* chat_parse_impl.h: what the parts of the output parser share: the input that is not yet
- * understood, markers, and what is emitted. */
+/* chat_parse_impl.h: shared by the parts of the output parser: the input that is not parsed
+ * yet, markers, and emitting events. */
 #ifndef LOCKSTEP_CHAT_CHAT_PARSE_IMPL_H
 #define LOCKSTEP_CHAT_CHAT_PARSE_IMPL_H
 
@@ -134,7 +134,7 @@ struct call_syntax {
     const char *section_begin, *section_end;
     const char *bare_begin; /* of a call whose section's beginning was left out */
     bool ends_thoughts;     /* calls are made of tokens that no thought has */
-    bool known_names;       /* only of functions that there are: the tags are no tokens */
+    bool known_names;       /* only for functions that exist: the tags are not tokens */
     bool frames_answers;    /* whether or not there are functions to call */
     bool name_is_key;       /* a call's JSON is {"NAME": {...}} */
     const char *call_begin, *call_sep, *call_end;                  /* between special tokens */
@@ -206,7 +206,7 @@ const json_t *find_param(const struct chat_parser *p, const char *key);
 /* The types that they allow it; 0: they do not say. */
 enum { TYPE_STRING = 1, TYPE_NULL = 2, TYPE_BOOLEAN = 4, TYPE_OTHER = 8 };
 unsigned param_types(const struct chat_parser *p, const char *key);
-/* The name of the function's parameter in this place; NULL: there is none. */
+/* The name of the function's parameter at this position; NULL: there is none. */
 const char *nth_param(const struct chat_parser *p, size_t n);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 /* Whether a function can have this name. Formats that do not quote it would take prose for it. */

@@ -1,5 +1,5 @@
-/* Calls written as JSON objects with a name and arguments: Hermes, Llama 3, Mistral,
- * Granite, Command R, Firefunction; and with the name as key: Apertus. */
+/* chat_parse_json.c: calls written as JSON objects with a name and arguments (Hermes, Llama 3,
+ * Mistral, Granite, Command R, Firefunction), or with the name as key (Apertus). */
 #include "chat/chat_parse_impl.h"
 
 /* ---- where a value ends ------------------------------------------------------------------ */
@@ -36,7 +36,7 @@ static enum scan_result scan_char(struct json_scan *s, char c) {
 
 /* ---- a call ------------------------------------------------------------------------------ */
 
-/* What a JSON string stands for. NULL if it is none; the caller frees with json_decref. */
+/* The value of a JSON string. NULL if it is not one; the caller frees with json_decref. */
 static json_t *decode_string(const struct buf *text) {
     json_error_t e;
     json_t *v = text->len == 0 ? NULL : json_loadb(text->bytes, text->len, JSON_DECODE_ANY, &e);

@@ -1,10 +1,11 @@
-/* Calls whose arguments are nearly JSON, written as JSON while they come:
+/* chat_parse_loose.c: calls whose arguments are nearly JSON. They are converted to JSON as they
+ * arrive:
  *
  *   Gemma 4  call:NAME{key:<|"|>text<|"|>,n:5,list:[true,{k:1}]}
  *   LFM2     [NAME(key='text', n=5, list=[True, {'k': 1}]), ...], or a list of JSON calls
  *
- * Once a call has begun it is not given up: a bare word that is no JSON is a string, and brackets
- * that the model leaves open are closed. */
+ * Once a call has begun, it stays a call. A bare word that is not JSON becomes a string, and
+ * brackets that the model leaves open are closed. */
 #include "base/json.h"
 #include "chat/chat_parse_impl.h"
 
@@ -129,7 +130,7 @@ static void close_bracket(struct chat_parser *p) {
     }
 }
 
-/* The text ends within the call, or what comes is no part of it. */
+/* The text ends within the call, or continues with something that cannot belong to it. */
 static void break_off(struct chat_parser *p) {
     if (p->loose.at == LOOSE_COLON && !p->cut)
         put_key(p, p->key.bytes, p->key.len);

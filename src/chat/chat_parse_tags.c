@@ -1,5 +1,5 @@
-/* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax, Seed,
- * DeepSeek's DSML, Functionary). */
+/* chat_parse_tags.c: calls between special tokens (DeepSeek, Kimi) and in XML style
+ * (Qwen3-Coder, GLM, MiniMax, Seed, DeepSeek's DSML, Functionary). */
 #include "base/json.h"
 #include "chat/chat_parse_impl.h"
 
@@ -190,7 +190,7 @@ bool step_xml_name(struct chat_parser *p) {
     return true;
 }
 
-/* After the name of a function whose arguments are one object. */
+/* After the name of a function that takes its arguments as one object. */
 bool step_xml_json(struct chat_parser *p) {
     if (!skip_white(p))
         return false;
@@ -462,8 +462,8 @@ static enum accept function_ends(const struct chat_parser *p) {
     return hit.which == 0 ? ACCEPT_NO : ACCEPT_YES;
 }
 
-/* At a parameter's beginning within a value: it ends the value, whose own end was left out, if it
- * begins a line and names what the function has. */
+/* The beginning of a parameter within a value ends the value, whose own end was left out, if it
+ * begins a line and names a parameter of the function. */
 static enum accept next_param_begins(struct chat_parser *p) {
     const char *key_end = p->syntax->key_end, *key = input(p) + strlen(p->syntax->param_begin);
     size_t len = input_len(p) - strlen(p->syntax->param_begin);

@@ -1,4 +1,4 @@
-/* Calls as text: Hermes' and Granite's JSON, and Python for LFM2. */
+/* chat_write.c: writes calls as text: Hermes' and Granite's JSON, and Python for LFM2. */
 #include "chat/chat_write.h"
 
 #include "base/buf.h"
@@ -78,7 +78,7 @@ static void write_python_call(struct buf *b, const json_t *function) {
         first = false;
         write_python(b, v);
     }
-    if (!json_is_object(arguments)) /* a text that is no JSON */
+    if (!json_is_object(arguments)) /* a text that is not JSON */
         write_python(b, arguments);
     buf_add_str(b, ")");
 }

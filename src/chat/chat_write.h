@@ -1,5 +1,5 @@
-/* chat_write.h: calls as a model writes them, for templates that show what a model has said and not
- * what it has called. */
+/* chat_write.h: writes calls in the model's own format, for templates that show a message's
+ * text but not its calls. */
 #ifndef LOCKSTEP_CHAT_CHAT_WRITE_H
 #define LOCKSTEP_CHAT_CHAT_WRITE_H
 
