@@ -60,6 +60,11 @@ static const struct hf_key mla_keys[] = {
     U32("rope.dimension_count", "qk_rope_head_dim"),
     END_OF_KEYS};
 
+static const struct hf_key indexer_keys[] = {
+    U32("attention.indexer.head_count", "index_n_heads"),
+    U32("attention.indexer.key_length", "index_head_dim"),
+    U32("attention.indexer.top_k", "index_topk"), END_OF_KEYS};
+
 static const struct hf_key granite_keys[] = {F32("embedding_scale", "embedding_multiplier"),
                                              F32("residual_scale", "residual_multiplier"),
                                              F32("attention.scale", "attention_multiplier"),
@@ -281,9 +286,22 @@ static const struct hf_name glm4_names[] = {
 static const struct hf_name ernie_names[] = {
     {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", TAKE}, NAMES_END};
 
+/* DeepSeek's names; its queries and keys have the order of dimensions that GGUF has. */
+static const struct hf_name indexer_names[] = {
+    {"indexer.attn_q_b.weight", "self_attn.indexer.wq_b.weight", TAKE},
+    {"indexer.attn_k.weight", "self_attn.indexer.wk.weight", TAKE},
+    {"indexer.proj.weight", "self_attn.indexer.weights_proj.weight", TAKE},
+    {"indexer.k_norm.weight", "self_attn.indexer.k_norm.weight", TAKE},
+    {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", TAKE},
+    NAMES_END};
+
 #define DEEPSEEK                                                                    \
     .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
     .names = {mla_names, ffn_names, expert_names}
+#define INDEXED                                                              \
+    .mla = true, .keys = {common_keys, mla_keys, routed_keys, indexer_keys}, \
+    .names = {mla_names, ffn_names, expert_names, indexer_names},            \
+    .musts = {silu, routed_musts}
 #define GRANITE_MOE                                                  \
     .arch = "granitemoe", .interleave_heads = true, .musts = {silu}, \
     .names = {attention_names, ffn_names, granite_moe_names, block_sparse_names}
@@ -347,6 +365,8 @@ const struct hf_arch hf_archs[] = {
     {DEEPSEEK, .model_type = "deepseek_v2", .musts = {silu, routed_musts, v2_musts}},
     {DEEPSEEK, .model_type = "deepseek_v3", .musts = {silu, routed_musts}},
     {DEEPSEEK, .model_type = "kimi_k2", .musts = {silu, routed_musts}},
+    {INDEXED, .model_type = "deepseek_v32", .arch = "deepseek32"},
+    {INDEXED, .model_type = "glm_moe_dsa", .arch = "glm-dsa"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .keys = {common_keys, head_keys, gpt_oss_keys},

@@ -220,7 +220,8 @@ static enum status put_gating(struct hf_folder *f, struct err *err) {
     const char *func = json_string_value(hf_value(f->text, "scoring_func"));
     const char *type = f->arch->model_type;
     uint32_t sigmoid = str_eq(type, "glm4_moe") || str_eq(type, "minimax_m2") ||
-                       str_eq(type, "deepseek_v3") || str_eq(type, "kimi_k2");
+                       str_eq(type, "deepseek_v3") || str_eq(type, "kimi_k2") ||
+                       str_eq(type, "deepseek_v32") || str_eq(type, "glm_moe_dsa");
     if (func && !str_eq(func, "softmax") && !str_eq(func, "sigmoid"))
         return hf_wrong(f, "scoring_func", "softmax or sigmoid", err);
     if (func)
@@ -228,6 +229,51 @@ static enum status put_gating(struct hf_folder *f, struct err *err) {
     if (f->arch->mla || sigmoid)
         hf_put_u32(f, "expert_gating_func", 1 + sigmoid);
     return f->arch->mla ? put_groups(f, sigmoid, err) : ST_OK;
+}
+
+/* A list with one of two words for each layer: 1 where it is the first one. */
+static enum status read_words(const struct hf_folder *f, const json_t *list, const char *name,
+                              const char *yes, const char *no, int32_t *out, struct err *err) {
+    char expected[128];
+    if (!json_is_array(list) || json_array_size(list) < f->n_layers)
+        return hf_wrong(f, name, "one word for each layer", err);
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        const char *word = json_string_value(json_array_get(list, l));
+        snprintf(expected, sizeof expected, "%s or %s for each layer", yes, no);
+        if (!word || (!str_eq(word, yes) && !str_eq(word, no)))
+            return hf_wrong(f, name, expected, err);
+        out[l] = str_eq(word, yes);
+    }
+    return ST_OK;
+}
+
+/* GLM-5.2 lists which layers have an indexer, and where its configuration has no number for it,
+ * which are dense: the first ones. */
+static enum status put_layer_lists(struct hf_folder *f, struct err *err) {
+    const json_t *types = hf_value(f->text, "indexer_types");
+    const json_t *ffns = hf_value(f->text, "mlp_layer_types");
+    enum status st = ST_OK;
+    uint32_t n_dense = 0;
+    if (!str_eq(f->arch->arch, "glm-dsa") || (!types && !ffns))
+        return ST_OK;
+    int32_t *of_layers = malloc(f->n_layers * sizeof *of_layers);
+    if (of_layers == NULL)
+        return hf_no_memory(f, err);
+    if (types)
+        st = read_words(f, types, "indexer_types", "full", "shared", of_layers, err);
+    if (types && st == ST_OK)
+        gguf_write_i32_array(f->w, "glm-dsa.attention.indexer.types", of_layers, f->n_layers);
+    if (ffns && st == ST_OK)
+        st = read_words(f, ffns, "mlp_layer_types", "dense", "sparse", of_layers, err);
+    while (ffns && st == ST_OK && n_dense < f->n_layers && of_layers[n_dense])
+        n_dense++;
+    for (uint32_t l = n_dense; ffns && st == ST_OK && l < f->n_layers; l++)
+        if (of_layers[l])
+            st = hf_wrong(f, "mlp_layer_types", "the dense layers first", err);
+    if (ffns && st == ST_OK && !hf_value(f->text, "first_k_dense_replace"))
+        hf_put_u32(f, "leading_dense_block_count", n_dense);
+    free(of_layers);
+    return st;
 }
 
 /* gemma3's logits are divided by the root of a number of their own. */
@@ -325,6 +371,7 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
     if (f->arch->mla)
         TRY(put_mla(f, err));
     TRY(put_gating(f, err));
+    TRY(put_layer_lists(f, err));
     TRY(put_attention_scale(f, err));
     return hf_put_rope(f, err);
 }

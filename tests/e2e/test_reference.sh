@@ -140,6 +140,10 @@ refuse deepseek2-v2 norm_topk_prob norm_topk_prob true
 refuse deepseek2-v2 groups n_group 5
 refuse deepseek2-v2 groups topk_group 9
 refuse deepseek2-v2 groups topk_group 0
+refuse glm-5.2 "one word for each layer" indexer_types '["full", "full"]'
+refuse glm-5.2 "full or shared" indexer_types '["full", "half", "full", "full"]'
+refuse glm-5.2 "no indexer, and there is none before it" indexer_types '["shared", "full", "full", "full"]'
+refuse glm-5.2 "the dense layers first" mlp_layer_types '["sparse", "dense", "dense", "dense"]'
 refuse qwen2moe experts num_experts ...
 refuse qwen2moe decoder_sparse_step decoder_sparse_step 2
 refuse qwen2moe use_sliding_window use_sliding_window true

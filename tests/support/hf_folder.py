@@ -373,13 +373,20 @@ MIXTRAL = {"ffn_gate_inp.weight": "block_sparse_moe.gate.weight",
            "ffn_gate_exps.weight": "block_sparse_moe.experts.%d.w1.weight",
            "ffn_down_exps.weight": "block_sparse_moe.experts.%d.w2.weight",
            "ffn_up_exps.weight": "block_sparse_moe.experts.%d.w3.weight"}
+LATENT = {"attn_q_a.weight": "self_attn.q_a_proj.weight",
+          "attn_q_a_norm.weight": "self_attn.q_a_layernorm.weight",
+          "attn_q_b.weight": "self_attn.q_b_proj.weight",
+          "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
+          "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
+          "attn_kv_b.weight": "self_attn.kv_b_proj.weight"}
+INDEXED = dict(LATENT, **{"indexer.attn_q_b.weight": "self_attn.indexer.wq_b.weight",  # transformers' GlmMoeDsaIndexer
+                          "indexer.attn_k.weight": "self_attn.indexer.wk.weight",
+                          "indexer.proj.weight": "self_attn.indexer.weights_proj.weight",
+                          "indexer.k_norm.weight": "self_attn.indexer.k_norm.weight",
+                          "indexer.k_norm.bias": "self_attn.indexer.k_norm.bias"})
 SPECIAL = {
-    "deepseek2": {"attn_q_a.weight": "self_attn.q_a_proj.weight",
-                  "attn_q_a_norm.weight": "self_attn.q_a_layernorm.weight",
-                  "attn_q_b.weight": "self_attn.q_b_proj.weight",
-                  "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
-                  "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
-                  "attn_kv_b.weight": "self_attn.kv_b_proj.weight"},
+    "deepseek2": LATENT,
+    "deepseek32": INDEXED, "glm-dsa": INDEXED,
     "qwen2moe": {"ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight",
                  "ffn_gate_shexp.weight": "mlp.shared_expert.gate_proj.weight",
                  "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
@@ -617,6 +624,28 @@ class Maker:
                                  "original_max_position_embeddings":
                                      k("rope.scaling.original_context_length")}
         self.join_kv_b(key_len - rope, v_len)
+
+    def indexed(self, c):
+        k = self.key
+        self.config_deepseek2(c)
+        c.update(num_hidden_layers=k("block_count") - k("nextn_predict_layers", 0),
+                 num_nextn_predict_layers=k("nextn_predict_layers", 0), scoring_func="sigmoid", topk_method="noaux_tc",
+                 index_n_heads=k("attention.indexer.head_count"), index_head_dim=k("attention.indexer.key_length"),
+                 index_topk=k("attention.indexer.top_k"))
+
+    def config_deepseek32(self, c):
+        self.indexed(c)
+        c["model_type"] = "deepseek_v32"
+
+    def config_glm_dsa(self, c):
+        k = self.key
+        self.indexed(c)
+        c["model_type"] = "glm_moe_dsa"
+        if k("attention.indexer.types"):  # GLM-5.2
+            c["indexer_types"] = ["full" if t else "shared" for t in k("attention.indexer.types")]
+            n_dense = k("leading_dense_block_count") if self.n_experts else k("block_count")
+            c["mlp_layer_types"] = ["dense" if i < n_dense else "sparse" for i in range(c["num_hidden_layers"])]
+            del c["first_k_dense_replace"]
 
     def join_kv_b(self, nope, v_len):
         """modeling_deepseek.py: kv_b_proj's rows are, head by head, the keys', then the values'."""
