@@ -1,6 +1,7 @@
-/* Gemma 4: norms around each block, layers with a window and layers without one, whose heads, RoPE
- * and FFNs differ, no scale in attention, GELU. The small models have inputs for each layer and
- * share caches, the large dense one takes keys as values, one has experts beside its dense FFN. */
+/* arch_gemma4.c: Gemma 4: norms around each block, no scale in attention, GELU. Some layers
+ * have a window and some have none; heads, RoPE and FFNs differ between the two kinds. The
+ * small models have inputs for each layer and share caches. The large dense model uses keys as
+ * values. One model has experts beside its dense FFN. */
 #include "arch/hparams.h"
 
 #include "base/util.h"

@@ -1,7 +1,8 @@
-/* Step 3.5: layers with a window and layers without one, which have other numbers of heads; the
- * latter turn half of each head, with a base and factors of their own. The sigmoid of one number
- * times each head's result, limits on what the FFNs of some layers multiply, sigmoid gating with a
- * bias that only chooses, shared experts. Layers that predict further tokens are left out. */
+/* arch_step35.c: Step 3.5: layers with a window and layers without one, with different numbers
+ * of heads. Layers without a window rotate half of each head, with a base and factors of their
+ * own. Each head's result is multiplied by the sigmoid of one number. The FFNs of some layers
+ * have limits. Routing is a sigmoid plus a bias that counts for the selection only. There are
+ * shared experts. Layers for multi-token prediction are not loaded. */
 #include "arch/hparams.h"
 
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {

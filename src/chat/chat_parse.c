@@ -167,7 +167,7 @@ static void flush_arguments(struct chat_parser *p) {
     p->delta.len = 0;
 }
 
-/* A byte as it stands in a JSON string: how many out has. */
+/* A byte as it is written in a JSON string; returns the length of out. */
 static size_t escape_char(char c, char out[8]) {
     static const char short_forms[] = "\"\"\\\\\nn\rr\tt\bb\ff";
     for (size_t k = 0; k + 1 < sizeof short_forms; k += 2)

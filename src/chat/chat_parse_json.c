@@ -203,7 +203,7 @@ static bool call_char(struct chat_parser *p, char ch, bool *again) {
     }
 }
 
-/* GLM has no sections: its functions' end stands in. */
+/* GLM has no sections: the end of a function takes their place. */
 static const char *section_end(const struct chat_parser *p) {
     return p->syntax->section_end != NULL ? p->syntax->section_end : p->syntax->function_end;
 }

@@ -99,7 +99,7 @@ static void put_key(struct chat_parser *p, const char *key, size_t len) {
     p->loose.at = LOOSE_VALUE;
 }
 
-/* Before a value that stands in a list. */
+/* Before a value in a list. */
 static void begin_element(struct chat_parser *p) {
     if (in_object(&p->loose))
         return;

@@ -202,8 +202,8 @@ bool step_xml_json(struct chat_parser *p) {
     return true;
 }
 
-/* A line with whom the model speaks to: >>>all is who reads the answer, any other is a function.
- * Prose has such lines, too, but not with the name of a function and an object. */
+/* A line with the recipient: >>>all is the user, any other is a function. Prose has such lines,
+ * too, but not with the name of a function and an object. */
 bool step_recipient(struct chat_parser *p) {
     const char *const ends[] = {"\n"};
     struct marker_hit hit = find_marker(p, ends, 1);
@@ -462,7 +462,7 @@ static enum accept function_ends(const struct chat_parser *p) {
     return hit.which == 0 ? ACCEPT_NO : ACCEPT_YES;
 }
 
-/* The beginning of a parameter within a value ends the value, whose own end was left out, if it
+/* A parameter may begin within a value whose own end was left out. It ends the value if it
  * begins a line and names a parameter of the function. */
 static enum accept next_param_begins(struct chat_parser *p) {
     const char *key_end = p->syntax->key_end, *key = input(p) + strlen(p->syntax->param_begin);

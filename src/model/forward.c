@@ -544,7 +544,7 @@ static enum status give_hidden(struct forward_pass *r, uint32_t n) {
     return fabric_gather(m->all, 0, m->out_rows, m->logits_all, m->part_bytes, &r->err);
 }
 
-/* Hands the rows of n outputs to who wants them, on rank 0. */
+/* Hands the rows of n outputs to the caller's functions, on rank 0. */
 static void hand_on(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
                     uint32_t n) {
     const struct step_sink *sink = r->sink;

@@ -46,7 +46,7 @@ struct forward_pass {
     const struct step_sink *sink; /* NULL but on rank 0 */
     bool rows_wanted;             /* by sink->rows, thread 0's */
     const float *rows;            /* thread 0 writes before a barrier, all read after it */
-    enum status st; /* thread 0's alone; the others hear of it in forward_whole() */
+    enum status st; /* thread 0's alone; the others learn of it in forward_whole() */
     struct err err;
     bool told[2]; /* whether st was ST_OK, by phase: forward_whole() */
 };
@@ -81,9 +81,8 @@ bool forward_whole(struct forward_pass *r, struct pool *pool, int thread);
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, size_t n_values);
 
-/* Where the step is sharded: all members learn the activations a of all tokens, in the forms
- * told, and of n more buffers (at most FORWARD_MORE) a row a token. False if the group was
- * lost. */
+/* If the step is sharded: all members get the activations a of all tokens, in the given forms,
+ * and n more buffers (at most FORWARD_MORE) with a row per token. False: the group was lost. */
 #define FORWARD_MORE 3
 bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const struct acts *a,
                   struct forms told, const struct fabric_rows *more, size_t n);

@@ -53,7 +53,7 @@ static inline uint8_t *kv_page(const struct kv_cache *kv, uint32_t layer, uint32
     return kv->layers[layer].first + page * kv->layers[layer].stride;
 }
 
-/* The first page that the token at pos sees through a window of so many positions. */
+/* The first page that the token at pos sees through a window of this many positions. */
 static inline uint32_t kv_window_first(uint32_t window, uint32_t pos) {
     return pos >= window ? (pos + 1 - window) / KV_PAGE : 0;
 }

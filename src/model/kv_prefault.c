@@ -16,14 +16,14 @@
 #define REST_BESIDE_STEPS 3
 #define REST_IDLE 1
 #define REST_MAX_NS 100000000u
-/* Idle: no step for so long. */
+/* Idle: no step for this long. */
 #define IDLE_NS 100000000u
 
 struct kv_prefault {
     const struct kv_cache *kv;
     size_t idle_bytes;
     pthread_t thread;
-    uint32_t noted[KV_KINDS]; /* a copy of n_used, of who notes */
+    uint32_t noted[KV_KINDS]; /* a copy of n_used, for the thread that notes */
 
     pthread_mutex_t lock;
     pthread_cond_t wake;

@@ -13,8 +13,8 @@
 #include "model/kv_cache.h"
 
 #define KV_AHEAD_PAGES 16
-/* While no step runs so many bytes of each kind, but no more than this share of what the
- * machine had left at first. */
+/* While no step runs: this many bytes of each kind, but no more than this share of the memory
+ * that the machine had left at first. */
 #define KV_AHEAD_IDLE_BYTES ((size_t)2 << 30)
 #define KV_AHEAD_IDLE_SHARE 8
 

@@ -102,7 +102,7 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
 /* Bytes of all states. */
 size_t model_state_bytes(const struct model *m);
 
-/* What model_open() would take for a rank, from the header alone, with so many threads. */
+/* What model_open() would allocate for a rank with this many threads, from the header alone. */
 struct model_bytes {
     uint64_t weights, buffers;
     uint64_t kv, kv_windows; /* cfg's pages; of these, those of layers with a window */

@@ -57,8 +57,8 @@ enum status plan_parse_experts(const char *text, enum experts_mode *out, struct 
     return ST_OK;
 }
 
-/* The fewest parts of so many columns each that are whole blocks of the type (superblocks may be
- * cut). */
+/* The fewest parts of this many columns each that are whole blocks of the type (superblocks may
+ * be divided). */
 static uint32_t parts_in_blocks(uint32_t n_cols, enum qtype type) {
     uint32_t n = 1;
     while (qtype_info(type)->block_values > 1 && (uint64_t)n * n_cols % ACT_BLOCK != 0)

@@ -45,7 +45,7 @@ struct share {
         vocab_end; /* rows of the output matrix; empty but on the last stage */
 };
 
-/* How experts are split: a slice of each (balanced whoever is chosen), or whole ones. */
+/* How experts are split: a slice of each (balanced for any routing), or whole ones. */
 enum experts_mode { EXPERTS_SLICE, EXPERTS_WHOLE };
 
 struct plan {

@@ -1,6 +1,6 @@
-/* residual.c: The residual stream between the products of a step: sums come out of fixed point,
- * through the norms behind a block, and go packed into the next block through the norm before it.
- * Each rank does this for its own tokens, where a step is sharded. */
+/* residual.c: The residual stream between the products of a step. Sums come out of fixed point
+ * and through the norms behind a block. Then they are normed and packed for the next block. In
+ * a sharded step each rank does this for its own tokens. */
 #include "model/forward.h"
 
 #include "base/prefetch.h"
@@ -44,8 +44,8 @@ static uint32_t x_blocks(const struct model *m) {
     return (uint32_t)div_up(m->x_act.f32.n_cols, ACT_BLOCK);
 }
 
-/* Of this rank's tokens: x takes the result in acc (NULL: there is none), then normed =
- * rmsnorm(x) * w (w NULL: x), packed for the next products. */
+/* For this rank's tokens: x takes in the result in acc (NULL: none), then normed = rmsnorm(x) * w (w
+ * NULL: x), packed for the next products. */
 static void norm_pack(struct forward_pass *r, struct pool *pool, const struct result *res,
                       const float *w) {
     struct model *m = r->m;

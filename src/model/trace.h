@@ -1,6 +1,6 @@
 /* trace.h: records when this rank's thread 0 was in a step, between ranks, or waiting for a sum
- * in parallel to its step, and when that sum was under way. Written without allocation or locks
- * while it runs; engine/trace.h makes a file of all ranks' traces. */
+ * in parallel to its step. It also records when that sum was under way. Written without
+ * allocation or locks while it runs; engine/trace.h makes a file of all ranks' traces. */
 #ifndef LOCKSTEP_MODEL_TRACE_H
 #define LOCKSTEP_MODEL_TRACE_H
 

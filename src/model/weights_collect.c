@@ -425,7 +425,7 @@ static enum status collect_expert_biases(struct weights_loader *ld, struct moe_w
                           sh->expert_ff_begin, sh->expert_ff_end, moe->bias_stride, err));
     TRY(weights_want_rows(ld, &moe->up_bias, l, "ffn_up_exps.bias", ff, n, sh->expert_ff_begin,
                           sh->expert_ff_end, moe->bias_stride, err));
-    /* Added once per expert: by whoever holds its first column. */
+    /* Added once per expert: by the rank with its first column. */
     bool first = sh->expert_ff_begin == 0 && sh->expert_ff_end > 0;
     return weights_want_rows(ld, &moe->down_bias, l, "ffn_down_exps.bias", e, n, 0,
                              first ? e : 0, e, err);

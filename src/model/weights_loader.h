@@ -17,7 +17,8 @@ struct weight_slice {
     bool transposed;               /* dst's rows are the file's columns, as f32 */
     size_t offset;                 /* in the block */
     size_t first_tile;             /* in the numbering over all slices */
-    _Atomic uint32_t tiles_left;   /* acq_rel: who packs the last one drops the file's pages */
+    _Atomic uint32_t
+        tiles_left; /* acq_rel: the thread that packs the last one drops the file's pages */
 };
 
 struct weight_vec {
