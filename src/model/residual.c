@@ -44,8 +44,8 @@ static uint32_t x_blocks(const struct model *m) {
     return (uint32_t)div_up(m->x_act.f32.n_cols, ACT_BLOCK);
 }
 
-/* For this rank's tokens: x takes in the result in acc (NULL: none), then normed = rmsnorm(x) * w (w
- * NULL: x), packed for the next products. */
+/* For this rank's tokens: x takes in the result in acc (NULL: none), then normed =
+ * rmsnorm(x) * w (w NULL: x), packed for the next products. */
 static void norm_pack(struct forward_pass *r, struct pool *pool, const struct result *res,
                       const float *w) {
     struct model *m = r->m;
