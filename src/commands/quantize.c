@@ -9,10 +9,14 @@
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* "q8_0, q4_0, ...": what can be written. */
 static void writable_types(char *buf, size_t size) {
+    const struct quantize_mix *mix;
     size_t n = 0;
+    for (size_t i = 0; (mix = quantize_mix_at(i)) != NULL && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", mix->name);
     for (uint32_t type = 0; type < QT_N; type++) {
         const struct qtype_info *info = qtype_info(type);
         if (info && info->quantize && n < size)
@@ -20,8 +24,8 @@ static void writable_types(char *buf, size_t size) {
     }
 }
 
-static void print_report(const char *in, const char *out, enum qtype type,
-                         const struct quantize_report *r, double seconds) {
+static void print_report(const char *in, const char *out, const struct quantize_report *r,
+                         double seconds) {
     char a[32], b[32];
     double n = (double)r->n_values;
     FILE *to = cli_beside(out);
@@ -33,8 +37,8 @@ static void print_report(const char *in, const char *out, enum qtype type,
     if (r->n_weighted)
         fprintf(to, "%zu tensors weighted by importance\n", r->n_weighted);
     if (r->n_fallback)
-        fprintf(to, "%zu tensors, whose rows are not whole %s blocks, became q8_0 or f16\n",
-                r->n_fallback, qtype_info(type)->name);
+        fprintf(to, "%zu tensors, whose rows are not whole blocks, became q8_0 or f16\n",
+                r->n_fallback);
 }
 
 /* *out is NULL without an error: weights alone. */
@@ -52,8 +56,7 @@ static const char *pre_of(const struct tokenizer *t) {
     return t && tokenizer_facts(t)->pre[0] != '\0' ? tokenizer_facts(t)->pre : NULL;
 }
 
-static int convert(const char *in, const char *out, enum qtype type, int n_threads,
-                   const struct imatrix *imatrix) {
+static int convert(const char *in, const char *out, struct quantize_options opts) {
     struct gguf *g;
     struct err err, text_err;
     struct quantize_report report;
@@ -65,11 +68,8 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
     /* A model whose tokenizer lockstep cannot use is converted anyway. */
     enum status text_st = open_tokenizer(&t, g, &text_err);
     cli_progress_begin(&progress, "converting");
-    const struct quantize_options opts = {.type = type,
-                                          .n_threads = n_threads,
-                                          .imatrix = imatrix,
-                                          .progress = &progress.progress,
-                                          .pre = pre_of(t)};
+    opts.progress = &progress.progress;
+    opts.pre = pre_of(t);
     st = quantize_file(g, out, &opts, &report, &err);
     double seconds = cli_progress_end(&progress);
     if (st == ST_OK && text_st != ST_OK)
@@ -82,16 +82,50 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
         return 130;
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
-    print_report(in, out, type, &report, seconds);
-    if (imatrix != NULL && report.n_weighted == 0)
+    print_report(in, out, &report, seconds);
+    if (opts.imatrix != NULL && report.n_weighted == 0)
         fprintf(stderr,
                 "warning: the importance matrix names none of the tensors converted; it "
                 "was made for another model\n");
     return 0;
 }
 
+/* One that can be written. */
+static bool read_type(const char *name, enum qtype *type) {
+    return qtype_from_name(name, type) && qtype_info(*type)->quantize != NULL;
+}
+
+#define MAX_CHOICES 64
+
+/* "PATTERN=TYPE,PATTERN=TYPE": *n of them. The patterns stay in text, which is cut up. False: *bad
+ * is what cannot be read. */
+static bool read_choices(char *text, struct quantize_choice choices[MAX_CHOICES], size_t *n,
+                         const char **bad) {
+    char *rest = text;
+    *n = 0;
+    for (char *one; rest != NULL && (one = strsep(&rest, ",")) != NULL; ++*n) {
+        char *equals = strchr(one, '=');
+        *bad = one;
+        if (equals == NULL || equals == one || *n == MAX_CHOICES ||
+            !read_type(equals + 1, &choices[*n].type))
+            return false;
+        *equals = '\0';
+        choices[*n].pattern = one;
+    }
+    return true;
+}
+
+/* TYPE is a mix or a type. */
+static bool read_wish(const char *name, struct quantize_options *opts) {
+    opts->mix = quantize_mix_find(name);
+    if (opts->mix != NULL)
+        opts->type = opts->mix->type;
+    return opts->mix != NULL || read_type(name, &opts->type);
+}
+
 int cmd_quantize(int argc, char **argv) {
     const char *in = NULL, *out = NULL, *type_name = NULL, *imatrix_path = NULL;
+    const char *choices_text = NULL, *bad = NULL;
     int n_threads = machine_n_cores();
     char types[256];
     writable_types(types, sizeof types);
@@ -102,21 +136,38 @@ int cmd_quantize(int argc, char **argv) {
         CLI_TEXT(0, "imatrix", "FILE", &imatrix_path,
                  "an importance matrix of llama.cpp (GGUF or .dat):\n"
                  "errors count more in columns that matter more"),
+        CLI_TEXT(0, "tensor-type", "PATTERN=TYPE,...", &choices_text,
+                 "the type of the matrices whose names have PATTERN in them,\n"
+                 "where * stands for anything; the last that fits counts"),
         CLI_INT('t', "threads", "T", &n_threads, 1, POOL_MAX_THREADS,
                 "threads (default: all cores)"),
         CLI_END};
     const struct cli_command cmd = {
         "quantize", "converts a model file to another weight type",
         "Converts matrices; norms, biases and routers keep their type. Rows that are not whole\n"
-        "blocks of the type become q8_0 or f16. Use an F32, F16 or BF16 file if you can: what a\n"
-        "smaller type has lost does not come back.",
+        "blocks of the type become q8_0 or f16. A TYPE in capital letters, such as Q4_K_M, is a\n"
+        "mix: matrices that lose most by it get more bits. Use an F32, F16 or BF16 file if you\n"
+        "can: what a smaller type has lost does not come back.",
         options};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    enum qtype type;
-    if (!qtype_from_name(type_name, &type) || !qtype_info(type)->quantize)
+    struct quantize_options opts = {.n_threads = MAX(n_threads, 1)};
+    struct quantize_choice choices[MAX_CHOICES];
+    char text[4096];
+    if (!read_wish(type_name, &opts))
         return cli_fail(ST_BAD_INPUT, "cannot write type '%s'; there are %s", type_name, types);
+    if (choices_text != NULL && strlen(choices_text) >= sizeof text)
+        return cli_fail(ST_BAD_INPUT, "--tensor-type is longer than %zu bytes",
+                        sizeof text - 1);
+    snprintf(text, sizeof text, "%s", choices_text != NULL ? choices_text : "");
+    if (choices_text != NULL && !read_choices(text, choices, &opts.n_choices, &bad))
+        return cli_fail(
+            ST_BAD_INPUT,
+            "--tensor-type: expected PATTERN=TYPE, with a type that can be written, "
+            "not '%s'",
+            bad);
+    opts.choices = choices;
     struct imatrix *imatrix = NULL;
     struct err err;
     if (imatrix_path) {
@@ -124,7 +175,8 @@ int cmd_quantize(int argc, char **argv) {
         if (st != ST_OK)
             return cli_fail(st, "%s", err.text);
     }
-    status = convert(in, out, type, MAX(n_threads, 1), imatrix);
+    opts.imatrix = imatrix;
+    status = convert(in, out, opts);
     imatrix_close(imatrix);
     return status;
 }

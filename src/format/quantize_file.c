@@ -9,6 +9,7 @@
 #include "format/gguf_write.h"
 #include "format/rows.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -20,21 +21,39 @@ static bool is_matrix(const struct gguf_tensor *t) {
            !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm");
 }
 
-/* The type that a tensor gets when type is wished. */
-static enum qtype type_of(const struct gguf_tensor *t, enum qtype type) {
+static bool fits(const char *name, const char *pattern) {
+    char any[GGUF_NAME_MAX + 8];
+    snprintf(any, sizeof any, "*%.*s*", GGUF_NAME_MAX, pattern);
+    return fnmatch(any, name, FNM_NOESCAPE) == 0;
+}
+
+/* The type that a matrix should have. */
+static enum qtype wanted_type(const struct gguf *in, const struct quantize_options *opts,
+                              const struct gguf_tensor *t) {
+    enum qtype type = opts->mix != NULL ? quantize_mix_type(opts->mix, in, t) : opts->type;
+    for (size_t i = 0; i < opts->n_choices; i++)
+        if (fits(t->name, opts->choices[i].pattern))
+            type = opts->choices[i].type;
+    return type;
+}
+
+/* The type that a tensor gets. */
+static enum qtype type_of(const struct gguf *in, const struct quantize_options *opts,
+                          const struct gguf_tensor *t) {
     if (!is_matrix(t) || !qtype_info(t->type)->dequantize)
         return t->type < QT_GGUF_END ? t->type : QT_F32; /* a folder's types are in no file */
-    return qtype_for_row(type, t->dims[0]);
+    return qtype_for_row(wanted_type(in, opts, t), t->dims[0]);
 }
 
 /* Other types have no scale of a whole matrix: it goes into the values that are converted. */
-static bool has_own_scale(const struct gguf_tensor *t, enum qtype type) {
-    return t->type == QT_NVFP4 && type_of(t, type) != QT_NVFP4;
+static bool has_own_scale(const struct gguf *in, const struct quantize_options *opts,
+                          const struct gguf_tensor *t) {
+    return t->type == QT_NVFP4 && type_of(in, opts, t) != QT_NVFP4;
 }
 
 /* Whether t is such a scale, which has no tensor in the new file. */
-static bool goes_into_values(const struct gguf *in, const struct gguf_tensor *t,
-                             enum qtype type) {
+static bool goes_into_values(const struct gguf *in, const struct quantize_options *opts,
+                             const struct gguf_tensor *t) {
     static const char tail[] = ".scale";
     char name[GGUF_NAME_MAX + 8];
     if (!str_ends(t->name, tail))
@@ -43,7 +62,7 @@ static bool goes_into_values(const struct gguf *in, const struct gguf_tensor *t,
     for (int i = 0; i < 2; i++) {
         snprintf(name, sizeof name, "%.*s%s", stem, t->name, i == 0 ? ".weight" : "");
         const struct gguf_tensor *weights = gguf_tensor(in, name);
-        if (weights && has_own_scale(weights, type) && gguf_scale_of(in, weights) == t)
+        if (weights && has_own_scale(in, opts, weights) && gguf_scale_of(in, weights) == t)
             return true;
     }
     return false;
@@ -149,7 +168,7 @@ static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_row
 static enum status find_scales(const struct job *job, const struct gguf_tensor *t,
                                const uint8_t **out, struct err *err) {
     const struct gguf_tensor *s =
-        has_own_scale(t, job->opts->type) ? gguf_scale_of(job->in, t) : NULL;
+        has_own_scale(job->in, job->opts, t) ? gguf_scale_of(job->in, t) : NULL;
     if (s == NULL)
         return ST_OK;
     if (s->type != QT_F32 || gguf_n_values(s) != t->dims[2] * t->dims[3])
@@ -186,7 +205,7 @@ static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, 
 
 static void describe(struct job *job, const struct gguf_tensor *t) {
     struct quantize_report *report = job->report;
-    enum qtype type = type_of(t, job->opts->type);
+    enum qtype type = type_of(job->in, job->opts, t);
     uint64_t n_values = gguf_n_values(t);
     gguf_write_tensor_info(job->w, t->name, type, t->n_dims, t->dims);
     report->n_tensors++;
@@ -198,7 +217,7 @@ static void describe(struct job *job, const struct gguf_tensor *t) {
         report->n_kept++;
     else
         report->n_converted++;
-    if (type != t->type && type != job->opts->type)
+    if (type != t->type && type != wanted_type(job->in, job->opts, t))
         report->n_fallback++;
 }
 
@@ -206,18 +225,20 @@ static enum status write_all(struct job *job, struct err *err) {
     gguf_write_keys_of(job->w, job->in);
     if (job->opts->pre)
         gguf_write_str(job->w, "tokenizer.ggml.pre", job->opts->pre);
-    gguf_write_u32(job->w, "general.file_type", gguf_file_type(job->opts->type));
+    gguf_write_u32(job->w, "general.file_type",
+                   job->opts->mix != NULL ? job->opts->mix->file_type
+                                          : gguf_file_type(job->opts->type));
     gguf_write_u32(job->w, "general.quantization_version", 2);
     for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
-        if (!goes_into_values(job->in, t, job->opts->type))
+        if (!goes_into_values(job->in, job->opts, t))
             describe(job, t);
     }
     TRY(gguf_writer_begin_data(job->w, false, err));
     for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
-        enum qtype type = type_of(t, job->opts->type);
-        if (goes_into_values(job->in, t, job->opts->type))
+        enum qtype type = type_of(job->in, job->opts, t);
+        if (goes_into_values(job->in, job->opts, t))
             continue;
         enum status st =
             type == t->type ? copy_tensor(job, t, err) : convert_tensor(job, t, type, err);

@@ -5,9 +5,19 @@
 #include "format/gguf.h"
 #include "format/imatrix.h"
 #include "format/progress.h"
+#include "format/quantize_mix.h"
+
+/* The type of the matrices whose names have this in them; "*" in it stands for anything. */
+struct quantize_choice {
+    const char *pattern;
+    enum qtype type;
+};
 
 struct quantize_options {
-    enum qtype type;                 /* one that has a quantizer */
+    enum qtype type;                       /* one that has a quantizer */
+    const struct quantize_mix *mix;        /* instead; NULL: one type for all */
+    const struct quantize_choice *choices; /* before these; the last that fits counts */
+    size_t n_choices;
     int n_threads;                   /* >= 1 */
     const struct imatrix *imatrix;   /* weighs the error of each column; may be NULL */
     const struct progress *progress; /* in bytes of the output; may be NULL */

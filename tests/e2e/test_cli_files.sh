@@ -75,6 +75,15 @@ fact "$work/q8_0.gguf" '[t["type"] for t in o["types"]], o["tokenizer"]["tokens"
 fact "$work/Q4_K.gguf" '4.5 < o["bits_per_weight"] < 4.6' True
 refused 2 "cannot write type" quantize "$model" "$work/x.gguf" iq2_xs
 refused 2 "cannot write type" quantize "$model" "$work/x.gguf" nonesuch
+"$LOCKSTEP" quantize "$model" "$work/mix.gguf" Q4_K_M --tensor-type "attn_q=q8_0,blk.*.attn_k=q5_0" >"$work/out" ||
+    fail "quantize Q4_K_M: exit status $?"
+"$LOCKSTEP" inspect "$work/mix.gguf" >"$work/out" || fail "inspect a mix: exit status $?"
+for type in q4_K q6_K q8_0 q5_0; do
+    grep -q "$type" "$work/out" || fail "quantize Q4_K_M: no $type in $(cat "$work/out")"
+done
+refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q
+refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q=iq2_xs
+refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q=q8_0,
 refused 1 "No such file" quantize "$model" "$work/no/such/x.gguf" q8_0
 cp "$model" "$work/copy.gguf"
 ln -s copy.gguf "$work/link.gguf"

@@ -253,12 +253,187 @@ static int remove_dir(void **state) {
     return rmdir(dir);
 }
 
+/* ---- mixes ------------------------------------------------------------------------------- */
+
+#define N_LAYERS 32
+
+/* A model of 32 layers and eight query heads for a key head, or one for each; its matrices are
+ * small. */
+static void write_layers(uint32_t kv_heads, bool tied, uint32_t n_experts) {
+    static const char *const parts[] = {"attn_q", "attn_k", "attn_v", "attn_output",
+                                        "ffn_down"};
+    const uint64_t dims[] = {256, 2};
+    struct gguf_writer *w;
+    struct err err;
+    char name[64];
+    assert_int_equal(gguf_writer_open(&w, in_path, &err), ST_OK);
+    gguf_write_str(w, "general.architecture", "llama");
+    gguf_write_u32(w, "llama.block_count", N_LAYERS);
+    gguf_write_u32(w, "llama.attention.head_count", 8);
+    gguf_write_u32(w, "llama.attention.head_count_kv", kv_heads);
+    if (n_experts > 0)
+        gguf_write_u32(w, "llama.expert_count", n_experts);
+    gguf_write_tensor_info(w, "token_embd.weight", QT_F16, 2, dims);
+    if (!tied)
+        gguf_write_tensor_info(w, "output.weight", QT_F16, 2, dims);
+    for (int layer = 0; layer < N_LAYERS; layer++)
+        for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", layer, parts[k]);
+            gguf_write_tensor_info(w, name, QT_F16, 2, dims);
+        }
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    for (size_t i = 0; i < N_LAYERS * ARRAY_LEN(parts) + 1 + !tied; i++)
+        write_data(w, QT_F16, 512);
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+}
+
+static void mix(const char *name, const struct quantize_choice *choices, size_t n) {
+    struct gguf *g = open_or_fail(in_path);
+    struct quantize_report report;
+    struct err err = {.text = ""};
+    const struct quantize_mix *m = quantize_mix_find(name);
+    assert_non_null(m);
+    const struct quantize_options opts = {
+        .type = m->type, .mix = m, .n_threads = 1, .choices = choices, .n_choices = n};
+    if (quantize_file(g, out_path, &opts, &report, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(report.n_fallback, 0);
+    gguf_close(g);
+}
+
+/* The layers in which a part has a type, as "0-3,6". */
+static void assert_layers(const struct gguf *g, const char *part, enum qtype type,
+                          const char *expected) {
+    char text[256] = "", name[64];
+    int first = -1;
+    for (int layer = 0; layer <= N_LAYERS; layer++) {
+        snprintf(name, sizeof name, "blk.%d.%s.weight", layer, part);
+        const struct gguf_tensor *t = gguf_tensor(g, name);
+        bool is = t != NULL && t->type == type;
+        if (is && first < 0)
+            first = layer;
+        if (is || first < 0)
+            continue;
+        size_t n = strlen(text);
+        snprintf(text + n, sizeof text - n, first == layer - 1 ? "%s%d" : "%s%d-%d",
+                 n > 0 ? "," : "", first, layer - 1);
+        first = -1;
+    }
+    if (strcmp(text, expected) != 0)
+        print_message("%s\n", part);
+    assert_string_equal(text, expected);
+}
+
+/* What files of these names have by other programs: for 32 layers these are well known. */
+static void mixes_give_some_matrices_more_bits(void **state) {
+    (void)state;
+    static const char all[] = "0-31", more[] = "0-3,6,9,12,15,18,21,24,27-31";
+    static const struct {
+        const char *mix;
+        uint32_t kv_heads, n_experts, file_type;
+        struct {
+            const char *part;
+            enum qtype type;
+            const char *layers;
+        } parts[7];
+    } cases[] = {
+        {"Q4_K_M",
+         1,
+         0,
+         15,
+         {{"attn_q", QT_Q4_K, all},
+          {"attn_k", QT_Q4_K, all},
+          {"attn_v", QT_Q6_K, more},
+          {"ffn_down", QT_Q6_K, more},
+          {"attn_output", QT_Q4_K, all},
+          {"attn_v", QT_Q4_K, "4-5,7-8,10-11,13-14,16-17,19-20,22-23,25-26"}}},
+        {"q4_k_s", 1, 0, 14, {{"attn_v", QT_Q5_K, "0-3"}, {"ffn_down", QT_Q5_K, "0-3"}}},
+        {"Q5_K_M", 1, 0, 17, {{"attn_v", QT_Q6_K, more}, {"attn_q", QT_Q5_K, all}}},
+        {"Q5_K_S", 1, 0, 16, {{"attn_v", QT_Q5_K, all}, {"ffn_down", QT_Q5_K, all}}},
+        {"Q3_K_M",
+         1,
+         0,
+         12,
+         {{"attn_v", QT_Q5_K, "0-1"},
+          {"attn_v", QT_Q4_K, "2-31"},
+          {"ffn_down", QT_Q5_K, "0-1"},
+          {"ffn_down", QT_Q4_K, "2-31"},
+          {"attn_output", QT_Q4_K, all},
+          {"attn_q", QT_Q3_K, all}}},
+        {"Q3_K_L",
+         1,
+         0,
+         13,
+         {{"attn_v", QT_Q5_K, all}, {"ffn_down", QT_Q5_K, all}, {"attn_output", QT_Q5_K, all}}},
+        {"Q3_K_S", 1, 0, 11, {{"attn_v", QT_Q3_K, all}, {"ffn_down", QT_Q3_K, all}}},
+        {"Q2_K",
+         1,
+         0,
+         10,
+         {{"attn_v", QT_Q4_K, all},
+          {"ffn_down", QT_Q3_K, all},
+          {"attn_output", QT_Q3_K, all},
+          {"attn_q", QT_Q2_K, all}}},
+        {"Q2_K", 8, 0, 10, {{"attn_v", QT_Q3_K, all}}},
+        {"Q6_K", 1, 0, 18, {{"attn_v", QT_Q6_K, all}, {"ffn_down", QT_Q6_K, all}}},
+        {"Q4_K_M",
+         1,
+         8,
+         15,
+         {{"attn_k", QT_Q8_0, all},
+          {"attn_v", QT_Q8_0, all},
+          {"attn_output", QT_Q5_K, all},
+          {"attn_q", QT_Q4_K, all}}},
+        {"Q5_K_M", 1, 8, 17, {{"attn_v", QT_Q8_0, all}, {"attn_output", QT_Q5_K, all}}},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        bool tied = i % 2 == 1;
+        uint32_t file_type;
+        write_layers(cases[i].kv_heads, tied, cases[i].n_experts);
+        mix(cases[i].mix, NULL, 0);
+        struct gguf *g = open_or_fail(out_path);
+        for (size_t k = 0; k < 7 && cases[i].parts[k].part != NULL; k++)
+            assert_layers(g, cases[i].parts[k].part, cases[i].parts[k].type,
+                          cases[i].parts[k].layers);
+        assert_int_equal(gguf_tensor(g, tied ? "token_embd.weight" : "output.weight")->type,
+                         QT_Q6_K);
+        assert_int_equal(gguf_u32(g, "general.file_type", &file_type, NULL), ST_OK);
+        assert_int_equal(file_type, cases[i].file_type);
+        gguf_close(g);
+    }
+    assert_null(quantize_mix_find("q2_k"));
+    assert_null(quantize_mix_find("Q4_K"));
+}
+
+/* Of two that fit the last counts. */
+static void choices_come_before_the_mix(void **state) {
+    (void)state;
+    static const struct quantize_choice choices[] = {{"blk.*.attn_", QT_Q8_0},
+                                                     {"attn_v", QT_F16},
+                                                     {"blk.1*down", QT_Q5_0},
+                                                     {"output.weight", QT_Q4_K}};
+    write_layers(1, false, 0);
+    mix("Q4_K_M", choices, ARRAY_LEN(choices));
+    struct gguf *g = open_or_fail(out_path);
+    assert_layers(g, "attn_q", QT_Q8_0, "0-31");
+    assert_layers(g, "attn_v", QT_F16, "0-31");
+    assert_layers(g, "ffn_down", QT_Q5_0, "1,10-19");
+    assert_layers(g, "ffn_down", QT_Q6_K, "0,2-3,6,9,21,24,27-31");
+    assert_layers(g, "attn_output", QT_Q4_K, "0-31");
+    assert_int_equal(gguf_tensor(g, "output.weight")->type, QT_Q4_K);
+    assert_int_equal(gguf_tensor(g, "token_embd.weight")->type, QT_Q4_K);
+    gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_tensor_gets_its_type),
         cmocka_unit_test(threads_do_not_show),
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(scales_of_matrices_go_into_values),
+        cmocka_unit_test(mixes_give_some_matrices_more_bits),
+        cmocka_unit_test(choices_come_before_the_mix),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }
