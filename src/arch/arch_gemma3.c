@@ -33,10 +33,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     if (hp->n_layers == LAYERS_27B) /* query_pre_attn_scalar of the 27B model */
         hp->attn_scale = 1.0f / sqrtf((float)hp->n_embd / (float)hp->n_heads);
     TRY(hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err));
-    TRY(hparam_f32(hp, g, "final_logit_softcapping", 0.0f, &hp->logit_softcap, err));
-    if (hp->logit_softcap < 0.0f)
-        return err_set(err, ST_BAD_INPUT, "%s: gemma3.final_logit_softcapping is negative",
-                       gguf_path(g));
+    TRY(hparams_read_softcap(hp, g, err));
     return read_bases(hp, g, err);
 }
 

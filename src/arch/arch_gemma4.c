@@ -9,8 +9,6 @@
 #include <math.h>
 #include <stdio.h>
 
-#define LAYER_INPUT_MAX 65536
-
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
     TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
@@ -33,32 +31,6 @@ static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct e
     return ST_OK;
 }
 
-static enum status read_shared(struct hparams *hp, const struct gguf *g, struct err *err) {
-    TRY(hparam_u32(hp, g, "attention.shared_kv_layers", 0, &hp->n_shared_kv, err));
-    if (hp->n_shared_kv >= hp->n_layers)
-        return err_set(err, ST_BAD_INPUT,
-                       "%s: %u of %u layers use the keys and values of others", gguf_path(g),
-                       hp->n_shared_kv, hp->n_layers);
-    for (uint32_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
-        if (hparams_kv_layer(hp, l) == l)
-            return err_set(err, ST_BAD_INPUT,
-                           "%s: layer %u has no keys and values, and no earlier layer of its "
-                           "kind has them",
-                           gguf_path(g), l);
-    return ST_OK;
-}
-
-static enum status check_shared(const struct hparams *hp, const struct gguf *g,
-                                struct err *err) {
-    for (uint32_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
-        if (hp->layer_attn[l] != hp->layer_attn[hparams_kv_layer(hp, l)])
-            return err_set(err, ST_UNSUPPORTED,
-                           "%s: layer %u uses the keys and values of layer %u, whose heads are "
-                           "others",
-                           gguf_path(g), l, hparams_kv_layer(hp, l));
-    return ST_OK;
-}
-
 static enum status read_experts(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->moe.gating = GATING_SOFTMAX;
     hp->moe.normalize = true;
@@ -76,19 +48,12 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->ffn_act = FFN_GEGLU;
     hp->embed_scale = sqrtf((float)hp->n_embd);
     TRY(hparam_f32(hp, g, "attention.scale", 1.0f, &hp->attn_scale, err));
-    TRY(hparam_f32(hp, g, "final_logit_softcapping", 0.0f, &hp->logit_softcap, err));
-    if (hp->logit_softcap < 0.0f)
-        return err_set(err, ST_BAD_INPUT, "%s: gemma4.final_logit_softcapping is negative",
-                       gguf_path(g));
-    TRY(hparam_u32(hp, g, "embedding_length_per_layer_input", 0, &hp->n_layer_input, err));
-    if (hp->n_layer_input > LAYER_INPUT_MAX)
-        return err_set(err, ST_BAD_INPUT,
-                       "%s: gemma4.embedding_length_per_layer_input is %u, expected at most %d",
-                       gguf_path(g), hp->n_layer_input, LAYER_INPUT_MAX);
+    TRY(hparams_read_softcap(hp, g, err));
+    TRY(hparams_read_layer_input(hp, g, err));
     TRY(hparams_read_windows(hp, g, err));
-    TRY(read_shared(hp, g, err));
+    TRY(hparams_read_shared_kv(hp, g, 0, err));
     TRY(read_kinds(hp, g, err));
-    TRY(check_shared(hp, g, err));
+    TRY(hparams_check_shared_kv(hp, g, err));
     return read_experts(hp, g, err);
 }
 

@@ -19,7 +19,7 @@ static const struct arch *const archs[] = {
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
-    &arch_step35,
+    &arch_step35,        &arch_gemma3n,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type
@@ -491,6 +491,53 @@ uint32_t hparams_kv_layer(const struct hparams *hp, uint32_t layer) {
         if (hparams_layer_is(hp, l, LAYER_WINDOW) == hparams_layer_is(hp, layer, LAYER_WINDOW))
             return l;
     return layer;
+}
+
+enum status hparams_read_shared_kv(struct hparams *hp, const struct gguf *g, uint32_t fallback,
+                                   struct err *err) {
+    TRY(hparam_u32(hp, g, "attention.shared_kv_layers", fallback, &hp->n_shared_kv, err));
+    if (hp->n_shared_kv >= hp->n_layers)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %u of %u layers use the keys and values of others", gguf_path(g),
+                       hp->n_shared_kv, hp->n_layers);
+    for (uint32_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
+        if (hparams_kv_layer(hp, l) == l)
+            return err_set(err, ST_BAD_INPUT,
+                           "%s: layer %u has no keys and values, and no earlier layer of its "
+                           "kind has them",
+                           gguf_path(g), l);
+    return ST_OK;
+}
+
+enum status hparams_check_shared_kv(const struct hparams *hp, const struct gguf *g,
+                                    struct err *err) {
+    for (uint32_t l = hp->n_layers - hp->n_shared_kv; l < hp->n_layers; l++)
+        if (hp->layer_attn[l] != hp->layer_attn[hparams_kv_layer(hp, l)])
+            return err_set(err, ST_UNSUPPORTED,
+                           "%s: layer %u uses the keys and values of layer %u, whose heads are "
+                           "others",
+                           gguf_path(g), l, hparams_kv_layer(hp, l));
+    return ST_OK;
+}
+
+enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(hparam_f32(hp, g, "final_logit_softcapping", 0.0f, &hp->logit_softcap, err));
+    if (hp->logit_softcap >= 0.0f)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "%s: %s.final_logit_softcapping is negative",
+                   gguf_path(g), hp->arch->name);
+}
+
+#define MAX_LAYER_INPUT 65536
+
+enum status hparams_read_layer_input(struct hparams *hp, const struct gguf *g,
+                                     struct err *err) {
+    TRY(hparam_u32(hp, g, "embedding_length_per_layer_input", 0, &hp->n_layer_input, err));
+    if (hp->n_layer_input <= MAX_LAYER_INPUT)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "%s: %s.embedding_length_per_layer_input is %u, expected at most %d",
+                   gguf_path(g), hp->arch->name, hp->n_layer_input, MAX_LAYER_INPUT);
 }
 
 uint32_t hparams_first_joined(const struct hparams *hp) {

@@ -204,6 +204,13 @@ struct hparams {
     /* Each layer adds to the residual stream what it makes of so many numbers of the token
      * (layer_input.c); 0: none. */
     uint32_t n_layer_input;
+    /* The residual stream is several, of which the layers compute the first (streams.c); 0: it is
+     * one. Then n_laurel is the rank of what a layer adds to its attention. */
+    uint32_t n_streams, n_laurel;
+    /* In this many first layers a gate counts from the mean of its row plus this many standard
+     * deviations on. */
+    uint32_t n_sparse;
+    float sparse_deviations;
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
     uint32_t chunk; /* layers with RoPE see the positions of their chunk only; 0: no chunks */
@@ -239,7 +246,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
-    arch_step35;
+    arch_step35, arch_gemma3n;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -336,6 +343,17 @@ void hparams_set_common(struct hparams *hp, float base);
 /* attention.sliding_window, and attention.sliding_window_pattern: for each layer whether it has
  * it (LAYER_WINDOW). */
 enum status hparams_read_windows(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* attention.shared_kv_layers, or else `fallback`. To be followed by hparams_check_shared_kv(). */
+enum status hparams_read_shared_kv(struct hparams *hp, const struct gguf *g, uint32_t fallback,
+                                   struct err *err);
+/* Layers that use the keys and values of another are of its kind. */
+enum status hparams_check_shared_kv(const struct hparams *hp, const struct gguf *g,
+                                    struct err *err);
+/* final_logit_softcapping */
+enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, struct err *err);
+/* embedding_length_per_layer_input */
+enum status hparams_read_layer_input(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* A number >= 0 for each layer, the same for all, or 0 where there is no such key. */
 enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const char *name,

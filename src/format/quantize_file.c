@@ -15,10 +15,12 @@
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of output, at least a row */
 
-/* Rounding a router moves tokens to other experts, so it is kept; a bias is cheap. */
+/* Rounding a router moves tokens to other experts, so it is kept; a bias is cheap, and so is what
+ * Gemma 3n does with its streams. */
 static bool is_matrix(const struct gguf_tensor *t) {
     return t->n_dims >= 2 && t->dims[1] > 1 && str_ends(t->name, ".weight") &&
-           !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm");
+           !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm") &&
+           !str_starts(t->name, "altup_") && !strstr(t->name, ".altup_");
 }
 
 static bool fits(const char *name, const char *pattern) {

@@ -7,6 +7,8 @@
 #include "model/activation.h"
 #include "model/forward.h"
 
+#include <math.h>
+
 /* A part has at most this many tokens, and so many tiles that its results fit FFN_FLOATS. */
 #define PART_TOKENS (16 * ACT_GROUP)
 /* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near
@@ -27,6 +29,16 @@ static void multiply(const struct model *m, const struct wmat *w, const struct a
     m->k->matmul(&part, forward_act_for(x, w), y, ldy, 0, end - begin);
 }
 
+/* What of the gates that are there already lies above the tokens' cutoffs. */
+static void take_gates(float *gate, size_t ld, const struct ffn_up *u, uint32_t first,
+                       uint32_t n, size_t col) {
+    for (size_t t = 0; t < n; t++)
+        for (size_t i = 0; i < ld; i++) {
+            float g = u->gate_rows[(first + t) * u->ld_gate + col + i] - u->cutoffs[first + t];
+            gate[t * ld + i] = g < 0.0f ? 0.0f : g; /* NaN stays */
+        }
+}
+
 /* Tiles [begin, end) of u with n tokens from `first` on; begin: even, so that blocks of
  * activations are whole. */
 static void part_forward(const struct model *m, float *scratch, const struct ffn_up *u,
@@ -40,7 +52,10 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
                    block_end = (uint32_t)div_up(col + n_cols, ACT_BLOCK);
     if (n == 1)
         forward_own_blocks(&out, block_begin, block_end);
-    multiply(m, u->gate, &x, gate, ld, begin, end);
+    if (u->gate_rows != NULL)
+        take_gates(gate, ld, u, first, n, col);
+    else
+        multiply(m, u->gate, &x, gate, ld, begin, end);
     if (u->up->n_rows != 0)
         multiply(m, u->up, &x, up, ld, begin, end);
     for (size_t t = 0; t < n && u->gate_bias != NULL; t++) {
@@ -94,17 +109,68 @@ void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
+/* Sums of a token's gates and of their squares, added up by segments: exact, since they lie on
+ * several ranks. */
+static void gate_sums(const float *gate, uint32_t n, uint32_t segment, int64_t *sums) {
+    sums[0] = sums[1] = 0;
+    for (uint32_t at = 0; at < n; at += segment) {
+        float sum = 0.0f;
+        for (uint32_t i = 0; i < segment; i++)
+            sum += gate[at + i];
+        sums[0] += forward_fixed(sum);
+        sums[1] += forward_fixed(forward_squares(gate + at, segment));
+    }
+}
+
+/* From where on the gates of each token count: their mean and some standard deviations. */
+static bool sparse_gates(struct forward_pass *r, struct pool *pool, int thread,
+                         const struct layer_weights *lw) {
+    struct model *m = r->m;
+    struct stream_buffers *b = &m->streams;
+    const uint32_t n = r->step->n_tokens;
+    const uint32_t width =
+        hparams_layer_n_ff(m->hp, m->share->layer_begin + (uint32_t)(lw - m->w.layers));
+    const struct product gate = {&lw->ffn.gate, &m->x_act, b->gate_rows, b->ld_gate};
+    size_t begin, end;
+    forward_products(r, pool, &gate, 1);
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            gate_sums(b->gate_rows + t * b->ld_gate, lw->ffn.gate.n_rows, lw->ffn_segment,
+                      r->acc + 2 * t);
+    pool_barrier(pool);
+    if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
+        return false;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            const double one = 1.0 / (1 << FIXED_BITS);
+            double sum = (double)r->acc[2 * t] * one, squares = (double)r->acc[2 * t + 1] * one;
+            double mean = sum / width, var = (squares - sum * mean) / MAX(width - 1.0, 1.0);
+            b->cutoffs[t] =
+                (float)(mean + (double)m->hp->sparse_deviations * sqrt(MAX(var, 0)));
+        }
+    pool_barrier(pool);
+    return true;
+}
+
+bool ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct acts mid = forward_acts_narrow(&m->ff_act, lw->ffn.down.n_cols);
-    const struct ffn_up up = {.gate = &lw->ffn.gate,
-                              .up = &lw->ffn.up,
-                              .gate_bias = lw->gate_bias,
-                              .up_bias = lw->up_bias,
-                              .x = &m->x_act,
-                              .out = &mid,
-                              .limit = lw->ffn_limit};
+    struct ffn_up up = {.gate = &lw->ffn.gate,
+                        .up = &lw->ffn.up,
+                        .gate_bias = lw->gate_bias,
+                        .up_bias = lw->up_bias,
+                        .x = &m->x_act,
+                        .out = &mid,
+                        .limit = lw->ffn_limit};
+    if (lw->sparse) {
+        if (!sparse_gates(r, pool, thread, lw))
+            return false;
+        up.gate_rows = m->streams.gate_rows;
+        up.cutoffs = m->streams.cutoffs;
+        up.ld_gate = m->streams.ld_gate;
+    }
     ffn_up_forward(r, pool, thread, &up, 1);
     forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &mid, lw->down_bias);
+    return true;
 }

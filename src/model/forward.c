@@ -160,13 +160,22 @@ bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const s
     return tell_rows(r, pool, thread, list, n_act + n);
 }
 
+/* What goes from stage to stage: of each token the residual stream, or all of them. */
+static float *residual_all(const struct model *m) {
+    return m->hp->n_streams != 0 ? m->streams.all : m->x;
+}
+
+static size_t residual_width(const struct model *m) {
+    return (size_t)m->hp->n_embd * MAX(m->hp->n_streams, 1u);
+}
+
 static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
+        size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
         net_done(r, TRACE_RECEIVE, size, began,
-                 fabric_recv(m->f, m->rank - m->plan.tp, m->x, size, &r->err));
+                 fabric_recv(m->f, m->rank - m->plan.tp, residual_all(m), size, &r->err));
         if (r->st == ST_OK)
             r->st = indexer_receive(r);
     }
@@ -177,9 +186,9 @@ static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
+        size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
         net_done(r, TRACE_SEND, size, began,
-                 fabric_send(m->f, m->rank + m->plan.tp, m->x, size, &r->err));
+                 fabric_send(m->f, m->rank + m->plan.tp, residual_all(m), size, &r->err));
         if (r->st == ST_OK)
             r->st = indexer_send(r);
     }
@@ -364,8 +373,9 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
         const uint32_t *first = &r->shard_first[m->share->member];
         r->mine = (struct tokens){first[0], first[1] - first[0]};
     }
-    struct acts *all[] = {&m->x_act,      &m->att_act,       &m->ff_act,       &m->shared_act,
-                          &m->router_act, &m->input.mid_act, &m->mla.q_low_act};
+    struct acts *all[] = {&m->x_act,           &m->att_act,      &m->ff_act,
+                          &m->shared_act,      &m->router_act,   &m->input.mid_act,
+                          &m->streams.low_act, &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
@@ -415,8 +425,7 @@ static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint
         return moe_forward(r, pool, thread, lw);
     if (!forward_tell(r, pool, thread, &r->m->x_act, r->m->x_told, NULL, 0))
         return false;
-    ffn_forward(r, pool, thread, lw);
-    return true;
+    return ffn_forward(r, pool, thread, lw);
 }
 
 /* Experts beside the FFN that has just been summed. */
@@ -454,7 +463,7 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
             return false;
         residual_end_layer(r, pool, last);
     }
-    const struct fabric_rows x = {r->x, r->m->hp->n_embd * sizeof *r->x};
+    const struct fabric_rows x = {residual_all(r->m), residual_width(r->m) * sizeof *r->x};
     return !r->sharded || tell_rows(r, pool, thread, &x, 1);
 }
 
@@ -626,6 +635,8 @@ static void step_forward(struct forward_pass *r, struct pool *pool, int thread) 
         return;
     if (m->hp->n_layer_input != 0 && m->w.n_layers != 0)
         layer_inputs_forward(r, pool);
+    if (m->hp->n_streams != 0 && m->share->stage == 0)
+        streams_begin(r, pool);
     if (m->share->stage > 0 && !stage_receive(r, pool, thread))
         return;
     for (uint32_t layer = 0; layer < m->w.n_layers; layer++)
@@ -635,6 +646,8 @@ static void step_forward(struct forward_pass *r, struct pool *pool, int thread) 
         return;
     if (m->share->stage + 1 < plan->pp && !stage_send(r, pool, thread))
         return;
+    if (m->hp->n_streams != 0 && m->share->last_stage && r->whole->n_outputs != 0)
+        streams_end(r, pool);
     for (uint32_t first = 0; first < r->whole->n_outputs; first += LOGIT_ROWS)
         if (!output_rows(r, pool, thread, first,
                          MIN(r->whole->n_outputs - first, (uint32_t)LOGIT_ROWS)))

@@ -143,6 +143,16 @@ void residual_end_layer(struct forward_pass *r, struct pool *pool,
 void layer_inputs_forward(struct forward_pass *r, struct pool *pool);
 void layer_input_add(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 
+/* streams.c: of all tokens of the step: the streams of the embeddings in m->x, on the first stage,
+ * and m->x of the streams in the end, on the last. */
+void streams_begin(struct forward_pass *r, struct pool *pool);
+void streams_end(struct forward_pass *r, struct pool *pool);
+/* Of this rank's tokens: before a layer the streams are predicted, and x is the first; then, from
+ * the packed normed x, what comes beside attention; after the layer all are corrected by x. */
+void streams_predict(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
+void streams_laurel(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
+void streams_correct(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
+
 /* attention.c: from the packed, normed x_act, not yet told, to acc. False if the group was
  * lost. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
@@ -186,8 +196,8 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct recurrent_weights *w);
 /* What does not change from step to step. */
 void recurrent_prepare(struct model *m);
-/* ffn.c: from x_act to acc. */
-void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
+/* ffn.c: from x_act to acc. False if the group was lost. */
+bool ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw);
 /* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes
  * next. */

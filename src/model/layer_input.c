@@ -4,6 +4,8 @@
  *   p_l = (embedding of the token for l * sqrt(width) + rmsnorm(W_l x0 / sqrt(n_embd))) / sqrt(2)
  * and at the end of layer l, with the residual stream x:
  *   x += rmsnorm(proj (act(gate x) * p_l)), then x *= layer_output_scale.
+ * Where there are several residual streams (streams.c), x is the first one times its scale, and
+ * what comes of it is added to the others.
  * The matrices are small and whole on every rank; the embeddings, which are large, are read by
  * rows. Every stage makes its own layers' inputs, of the tokens themselves. */
 #include "model/forward.h"
@@ -26,16 +28,19 @@ static void pack_embeddings(struct forward_pass *r, struct pool *pool, const str
     forward_pack(r, pool, x, m->normed, e);
 }
 
-/* p_l of token t, in the place of W_l x0. */
-static void finish_input(struct model *m, int32_t id, size_t t, uint32_t layer) {
-    const uint32_t n = m->hp->n_layer_input, of_model = m->share->layer_begin + layer;
-    float *p = m->input.all + t * m->input.ld_all + (size_t)layer * n;
-    float *row = m->input.row + t * n;
-    forward_scale(p, n, 1.0f / sqrtf((float)m->hp->n_embd));
-    m->k->rmsnorm(p, p, m->w.input_norm, n, m->hp->rms_eps);
-    weights_input_row(&m->w, id, of_model * n, n, row);
-    for (uint32_t i = 0; i < n; i++)
-        p[i] = (row[i] * sqrtf((float)n) + p[i]) * (1.0f / sqrtf(2.0f));
+/* p_l of all layers of the stage of token t, in the place of W_l x0. */
+static void finish_inputs(struct model *m, int32_t id, size_t t) {
+    const struct layer_input_buffers *b = &m->input;
+    const uint32_t n = m->hp->n_layer_input;
+    const float *row = weights_input_row(&m->w, id, m->share->layer_begin * n,
+                                         m->w.n_layers * n, b->rows + t * b->ld_rows);
+    for (uint32_t l = 0; l < m->w.n_layers; l++, row += n) {
+        float *p = b->all + t * b->ld_all + (size_t)l * n;
+        forward_scale(p, n, 1.0f / sqrtf((float)m->hp->n_embd));
+        m->k->rmsnorm(p, p, m->w.input_norm, n, m->hp->rms_eps);
+        for (uint32_t i = 0; i < n; i++)
+            p[i] = (row[i] * sqrtf((float)n) + p[i]) * (1.0f / sqrtf(2.0f));
+    }
 }
 
 void layer_inputs_forward(struct forward_pass *r, struct pool *pool) {
@@ -47,9 +52,23 @@ void layer_inputs_forward(struct forward_pass *r, struct pool *pool) {
     forward_products(r, pool, &proj, 1);
     while (pool_claim(pool, r->whole->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
-            for (uint32_t l = 0; l < m->w.n_layers; l++)
-                finish_input(m, r->whole->tokens[t], t, l);
+            finish_inputs(m, r->whole->tokens[t], t);
     pool_barrier(pool);
+}
+
+/* To the residual stream, or to all streams but the first, of a token of the microbatch. */
+static void add_output(struct forward_pass *r, const struct layer_weights *lw, size_t t,
+                       const float *y) {
+    const struct model *m = r->m;
+    const uint32_t e = m->hp->n_embd, n = m->hp->n_streams;
+    float *x = r->x + t * e;
+    for (uint32_t i = 1; i < n; i++)
+        m->k->add(m->streams.all + ((r->first + t) * n + i) * e, y, e);
+    if (n != 0)
+        return;
+    m->k->add(x, y, e);
+    if (lw->out_scale != NULL)
+        forward_scale(x, e, *lw->out_scale);
 }
 
 void layer_input_add(struct forward_pass *r, struct pool *pool,
@@ -80,11 +99,9 @@ void layer_input_add(struct forward_pass *r, struct pool *pool,
     forward_products(r, pool, &proj, 1);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
-            float *to = r->x + (mine.begin + t) * e, *y = out + t * b->ld_out;
+            float *y = out + t * b->ld_out;
             m->k->rmsnorm(y, y, lw->input.post_norm, e, m->hp->rms_eps);
-            m->k->add(to, y, e);
-            if (lw->out_scale != NULL)
-                forward_scale(to, e, *lw->out_scale);
+            add_output(r, lw, mine.begin + t, y);
         }
     pool_barrier(pool);
 }

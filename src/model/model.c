@@ -66,8 +66,8 @@ static void need(struct forms *n, const struct wmat *w) {
 /* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
  * tokens sharded to this rank. */
 struct all_needs {
-    struct forms x, x_own, router, input, att, ffn, shared, expert, expert_mid, low, nope,
-        result, recurrent, recurrent_low[2];
+    struct forms x, x_own, router, input, laurel, att, ffn, shared, expert, expert_mid, low,
+        nope, result, recurrent, recurrent_low[2];
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -95,6 +95,8 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     }
     need(&n->x_own, &lw->input.gate);
     need(&n->input, &lw->input.proj);
+    need(&n->x_own, &lw->streams.laurel_l);
+    need(&n->laurel, &lw->streams.laurel_r);
     need(&n->att, &lw->o);
     need(&n->ffn, &lw->ffn.down);
     if (lw->recurrent != NULL)
@@ -204,13 +206,32 @@ static void alloc_layer_inputs(struct model *m, struct layout *lay,
     if (width == 0)
         return;
     b->ld_all = round_up(m->w.n_layers * width, TILE_ROWS);
+    b->ld_rows = m->w.n_layers * width + (size_t)2 * QK_K;
     b->ld_mid = round_up(width, TILE_ROWS);
     b->ld_out = round_up(m->hp->n_embd, TILE_ROWS);
     want(lay, &b->all, n * b->ld_all, sizeof(float));
     want(lay, &b->mid, n * b->ld_mid, sizeof(float));
     want(lay, &b->out, n * b->ld_out, sizeof(float));
-    want(lay, &b->row, n * width, sizeof(float));
+    want(lay, &b->rows, n * b->ld_rows, sizeof(float));
     want_acts(lay, &b->mid_act, n, width, needs->input);
+}
+
+static void alloc_streams(struct model *m, struct layout *lay, const struct all_needs *needs,
+                          size_t ff) {
+    struct stream_buffers *b = &m->streams;
+    size_t n = m->cfg.n_tokens_max, e = m->hp->n_embd;
+    if (m->hp->n_streams == 0)
+        return;
+    b->ld_low = round_up(m->hp->n_laurel, TILE_ROWS);
+    b->ld_square = round_up(e, TILE_ROWS);
+    b->ld_gate = round_up(ff, TILE_ROWS);
+    want(lay, &b->all, n * m->hp->n_streams * e, sizeof(float));
+    want(lay, &b->laurel, n * e, sizeof(float));
+    want(lay, &b->low, n * b->ld_low, sizeof(float));
+    want(lay, &b->square, n * b->ld_square, sizeof(float));
+    want_acts(lay, &b->low_act, n, m->hp->n_laurel, needs->laurel);
+    want(lay, &b->gate_rows, n * b->ld_gate, sizeof(float));
+    want(lay, &b->cutoffs, n, sizeof(float));
 }
 
 static enum status alloc_recurrent(struct model *m, struct layout *lay,
@@ -335,6 +356,10 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     for (uint32_t i = 0; i < m->w.n_layers; i++)
         need_layer(&needs, &m->w.layers[i], latent_heads, &hp->moe);
     need(&needs.x_own, &m->w.input_proj);
+    for (uint32_t i = 1; i < hp->n_streams; i++) {
+        need(&needs.x_own, &m->w.stream_in[i - 1]);
+        need(&needs.x_own, &m->w.stream_out[i - 1]);
+    }
     m->x_told = needs.x;
     m->q_low_told = needs.low;
     needs.x.f32 |= needs.x_own.f32;
@@ -356,6 +381,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
     alloc_layer_inputs(m, lay, &needs);
+    alloc_streams(m, lay, &needs, ff);
     alloc_outputs(m, lay);
     return lay->failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers") : ST_OK;
 }
@@ -629,7 +655,8 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {
     size_t sum = (size_t)n_tokens_max * round_up(hp->n_embd, TILE_ROWS) * sizeof(int64_t);
     size_t rows = (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd) * sizeof(float);
-    return MAX(sum, rows);
+    size_t streams = (size_t)n_tokens_max * hp->n_streams * hp->n_embd * sizeof(float);
+    return MAX(MAX(sum, rows), streams);
 }
 
 const struct weights *model_weights(const struct model *m) {

@@ -85,12 +85,24 @@ struct recurrent_buffers {
 
 /* The layers' own inputs (layer_input.c). */
 struct layer_input_buffers {
-    float *all; /* [n, ld_all]: of all layers of the stage side by side */
-    float *mid; /* [n, ld_mid]: gates */
-    float *out; /* [n, ld_out] */
-    float *row; /* [n, n_layer_input]: a layer's part of the embeddings */
-    size_t ld_all, ld_mid, ld_out;
+    float *all;  /* [n, ld_all]: of all layers of the stage side by side */
+    float *mid;  /* [n, ld_mid]: gates */
+    float *out;  /* [n, ld_out] */
+    float *rows; /* [n, ld_rows]: of the embeddings */
+    size_t ld_all, ld_mid, ld_out, ld_rows;
     struct acts mid_act;
+};
+
+/* Several residual streams (streams.c). */
+struct stream_buffers {
+    float *all;    /* [n, n_streams, n_embd]; NULL: there is one */
+    float *laurel; /* [n, n_embd] */
+    float *low;    /* [n, ld_low] */
+    float *square; /* [n, ld_square] */
+    size_t ld_low, ld_square;
+    struct acts low_act;
+    float *gate_rows, *cutoffs; /* [n, ld_gate], [n]: of sparse gates (ffn.c) */
+    size_t ld_gate;
 };
 
 /* The f32 values of gate, and of up, that a thread holds at a time; a token's n_ff fits in most
@@ -104,6 +116,10 @@ struct ffn_up {
     const float *gate_bias, *up_bias; /* [gate's rows]; NULL: none */
     const float *weights; /* [n_tokens] that a token's results are multiplied by; NULL: none */
     float limit;          /* ffn_activate()'s */
+    /* gate x that is there already, [n_tokens, ld_gate], and what it counts from [n_tokens]; NULL:
+     * it is computed, and counts as it is */
+    const float *gate_rows, *cutoffs;
+    size_t ld_gate;
 };
 
 struct moe_group {
@@ -185,6 +201,7 @@ struct model {
         router_in; /* [n, n_embd]: what the router reads where that is not x_act, and packed: */
     struct acts router_act;
     struct layer_input_buffers input;
+    struct stream_buffers streams;
     struct mla_buffers mla;
     struct index_buffers index;
     struct moe_buffers moe;

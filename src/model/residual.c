@@ -12,10 +12,12 @@ struct result {
     const float *norm; /* [n_embd] of what is in acc, before m->beside is added; NULL: none */
     const float *post_norm; /* [n_embd]; NULL: none */
     const float *scale;     /* [1], of the stream after it; NULL: none */
+    bool laurel;            /* then the mean of it and streams.laurel, times sqrt(2) */
 };
 
 static struct result result_of_layer(const struct layer_weights *lw) {
-    return (struct result){lw->moe_post_norm, lw->ffn_post_norm, lw->out_scale};
+    return (struct result){
+        .norm = lw->moe_post_norm, .post_norm = lw->ffn_post_norm, .scale = lw->out_scale};
 }
 
 static void add_result(const struct forward_pass *r, uint32_t t, const struct result *res) {
@@ -38,6 +40,10 @@ static void add_result(const struct forward_pass *r, uint32_t t, const struct re
     }
     if (res->scale != NULL)
         forward_scale(x, e, *res->scale);
+    if (res->laurel) {
+        m->k->add(x, m->streams.laurel + (size_t)(r->first + t) * e, e);
+        forward_scale(x, e, 1.0f / sqrtf(2.0f));
+    }
 }
 
 static uint32_t x_blocks(const struct model *m) {
@@ -87,27 +93,35 @@ void residual_end_layer(struct forward_pass *r, struct pool *pool,
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
             add_result(r, (uint32_t)t, &res);
     pool_barrier(pool);
+    if (r->m->hp->n_streams != 0)
+        streams_correct(r, pool, lw);
     if (has_input)
         layer_input_add(r, pool, lw);
 }
 
 void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t layer,
                           const float *norm) {
-    const struct layer_weights *before = &r->m->w.layers[layer] - 1;
-    if (layer == 0) {
-        norm_pack(r, pool, NULL, norm);
-        return;
+    const struct layer_weights *lw = &r->m->w.layers[layer];
+    const bool several = r->m->hp->n_streams != 0;
+    struct result res = {0};
+    bool add = layer != 0;
+    if (add)
+        res = result_of_layer(lw - 1);
+    if (add && lw[-1].input.gate.n_rows != 0) {
+        residual_end_layer(r, pool, lw - 1);
+        add = false;
     }
-    const struct result res = result_of_layer(before);
-    const bool ends_apart = before->input.gate.n_rows != 0;
-    if (ends_apart)
-        residual_end_layer(r, pool, before);
-    norm_pack(r, pool, ends_apart ? NULL : &res, norm);
+    if (several)
+        streams_predict(r, pool, lw);
+    norm_pack(r, pool, add ? &res : NULL, norm);
+    if (several)
+        streams_laurel(r, pool, lw);
 }
 
 void residual_after_mixer(struct forward_pass *r, struct pool *pool,
                           const struct layer_weights *lw) {
-    const struct result res = {.post_norm = lw->attn_post_norm};
+    const struct result res = {.post_norm = lw->attn_post_norm,
+                               .laurel = r->m->hp->n_streams != 0};
     norm_pack(r, pool, &res, lw->ffn_norm);
 }
 

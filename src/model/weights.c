@@ -66,11 +66,15 @@ void weights_embed_row(const struct weights *w, int32_t id, float *out) {
                    w->embd->dims[0], out);
 }
 
-void weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
-                       float *out) {
-    BUG_ON(id < 0 || (uint64_t)id >= w->input_embd->dims[1]);
-    tensor_row_f32(w->input_here.bytes != NULL ? &w->input_here.t : w->input_embd, (uint64_t)id,
-                   begin, n, out);
+const float *weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
+                               float *buf) {
+    const struct gguf_tensor *t =
+        w->input_here.bytes != NULL ? &w->input_here.t : w->input_embd;
+    const uint64_t block = qtype_info(t->type)->block_values, first = begin / block * block;
+    const uint64_t end = MIN(div_up(begin + (uint64_t)n, block) * block, t->dims[0]);
+    BUG_ON(id < 0 || (uint64_t)id >= t->dims[1]);
+    tensor_row_f32(t, (uint64_t)id, first, end - first, buf);
+    return buf + (begin - first);
 }
 
 static enum status describe(struct weights *out, const struct gguf *g, const struct hparams *hp,

@@ -78,6 +78,19 @@ struct layer_input_weights {
     const float *post_norm; /* [n_embd] */
 };
 
+/* What a layer has where the residual stream is several (streams.c); whole on every rank. */
+struct stream_weights {
+    const float *router_norm;   /* [n_embd]; NULL: there is one stream */
+    const float *router;        /* [n_streams, router_stride] */
+    const float *predict;       /* [n_streams * n_streams, n_streams] */
+    const float *correct;       /* [n_streams, n_streams] */
+    const float *correct_scale; /* [n_embd] */
+    size_t router_stride;
+    struct wmat laurel_l;     /* [n_laurel, n_embd] */
+    struct wmat laurel_r;     /* [n_embd, n_laurel] */
+    const float *laurel_norm; /* [n_embd] */
+};
+
 struct layer_weights {
     const float *attn_norm;                /* [n_embd]; NULL: none */
     struct wmat q, k, v;                   /* [heads * head_dim, n_embd], [kv_heads * ...] */
@@ -104,6 +117,8 @@ struct layer_weights {
      * of what they give. NULL: none does. */
     const float *dense_post_norm, *moe_norm, *moe_post_norm;
     struct layer_input_weights input;
+    struct stream_weights streams;
+    bool sparse;            /* the gate counts from hparams.sparse_deviations on */
     const float *out_scale; /* [1]: the residual stream is multiplied by it; NULL: none */
     uint32_t attn;          /* its kind: hparams.attn */
     uint32_t window;        /* 0: none */
@@ -125,6 +140,9 @@ struct weights {
     const struct gguf_tensor *input_embd; /* NULL: none */
     struct wmat input_proj;               /* [n_layers * n_layer_input, n_embd] */
     const float *input_norm;              /* [n_layer_input] */
+    /* Of streams, each [n_streams - 1] of [n_embd, n_embd]: what makes the others of the first, on
+     * the first stage, and what they count with in the end, on the last. */
+    struct wmat *stream_in, *stream_out;
 
     struct rows_here {
         struct gguf_tensor t; /* with data that came from elsewhere: */
@@ -153,9 +171,10 @@ void weights_free(struct weights *w);
 
 /* Row `id` of the embedding as f32: out [n_embd]. */
 void weights_embed_row(const struct weights *w, int32_t id, float *out);
-/* Values [begin, begin + n) of row `id` of the embeddings of the layers' inputs. */
-void weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
-                       float *out);
+/* Values [begin, begin + n) of row `id` of the embeddings of the layers' inputs, somewhere in buf,
+ * which has room for a block (QK_K) more on either side. */
+const float *weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
+                               float *buf);
 
 /* What weights_load() would make of a share, from the header alone: shapes and sizes, no data.
  * Freed with weights_free(). */

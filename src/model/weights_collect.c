@@ -521,6 +521,9 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
         TRY(collect_dense(ld, lw, l, err));
     if (hp->n_layer_input != 0)
         TRY(weights_collect_layer_input(ld, lw, l, err));
+    if (hp->n_streams != 0)
+        TRY(weights_collect_layer_streams(ld, lw, l, err));
+    lw->sparse = (uint32_t)l < hp->n_sparse;
     if (has_layer_tensor(ld, l, "layer_output_scale.weight"))
         TRY(weights_want_vector(ld, &lw->out_scale, l, "layer_output_scale.weight", 1, 0, 1,
                                 err));
@@ -537,6 +540,8 @@ enum status weights_collect(struct weights_loader *ld, struct err *err) {
                                 0, hp->rope.n_rot / 2, err));
     if (hp->n_layer_input != 0)
         TRY(weights_collect_inputs(ld, err));
+    if (hp->n_streams != 0)
+        TRY(weights_collect_streams(ld, err));
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
     if (sh->last_stage) {

@@ -7,11 +7,6 @@ enum status weights_collect_inputs(struct weights_loader *ld, struct err *err) {
     struct weights *w = ld->w;
     uint32_t e = ld->hp->n_embd, n = ld->hp->n_layer_input, rows = ld->hp->n_layers * n;
     TRY(weights_want_embedding(ld, &w->input_embd, "per_layer_token_embd.weight", rows, err));
-    if (n % qtype_info(w->input_embd->type)->block_values != 0)
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: per_layer_token_embd.weight has type %s: %u values of a layer are "
-                       "not whole blocks",
-                       gguf_path(ld->g), qtype_info(w->input_embd->type)->name, n);
     TRY(weights_want_vector(ld, &w->input_norm, -1, "per_layer_proj_norm.weight", n, 0, n,
                             err));
     return weights_want_matrix(ld, &w->input_proj,

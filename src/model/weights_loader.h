@@ -91,6 +91,10 @@ enum status weights_collect(struct weights_loader *ld, struct err *err);
 enum status weights_collect_inputs(struct weights_loader *ld, struct err *err);
 enum status weights_collect_layer_input(struct weights_loader *ld, struct layer_weights *lw,
                                         int l, struct err *err);
+/* weights_streams.c: the same of streams. */
+enum status weights_collect_streams(struct weights_loader *ld, struct err *err);
+enum status weights_collect_layer_streams(struct weights_loader *ld, struct layer_weights *lw,
+                                          int l, struct err *err);
 /* A tensor of rows that are read as tokens come. */
 enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_tensor **out,
                                    const char *name, uint64_t width, struct err *err);

@@ -113,6 +113,7 @@ static const struct {
     {"gpt-oss-f32", 1e-3},
     {"glm4moe", 1e-3},
     {"gemma3", 1e-3},
+    {"gemma3n", 1e-3},
     {"gemma4", 1e-3},
     {"gemma4-moe", 1e-3},
     {"gemma4-ple", 1e-3},
