@@ -1,6 +1,7 @@
-/* Gemma 3n: four residual streams, of which the layers compute one, and a low-rank part beside
- * attention; inputs of each layer, and sparse gates in the first layers. Four layers with a window
- * for each one without; the last layers use the keys and values of others. */
+/* arch_gemma3n.c: Gemma 3n: four residual streams, of which the layers compute one, and a
+ * low-rank part beside attention. Each layer has an input of its own, and the first layers have
+ * sparse gates. Four layers with a window are followed by one without. The last layers use the
+ * keys and values of earlier ones. */
 #include "arch/hparams.h"
 
 #include <math.h>

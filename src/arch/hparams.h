@@ -106,8 +106,9 @@ struct indexer_params {
     /* a layer that is not LAYER_INDEXED attends to what the last one that is has chosen; else to
      * everything */
     bool shared;
-    /* Not 0: each key-value head has one query in the indexer and chooses for its own query heads
-     * blocks of so many positions, by their best one; the last n_local blocks are always chosen. */
+    /* Not 0: each key-value head has one query in the indexer, and selects blocks of this many
+     * positions for its own query heads. A block's score is that of its best position. The last
+     * n_local blocks are always selected. */
     uint32_t block, n_local;
 };
 
@@ -201,7 +202,7 @@ struct hparams {
      * window, or without one, as they are (hparams_kv_layer). */
     uint32_t n_shared_kv;
     bool v_norm; /* RMSNorm without weights of each value head */
-    /* Each layer adds to the residual stream what it makes of so many numbers of the token
+    /* The size of the input that each layer gets for a token and adds to the residual stream
      * (layer_input.c); 0: none. */
     uint32_t n_layer_input;
     /* The residual stream is several, of which the layers compute the first (streams.c); 0: it is
@@ -355,7 +356,7 @@ enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, struc
 /* embedding_length_per_layer_input */
 enum status hparams_read_layer_input(struct hparams *hp, const struct gguf *g, struct err *err);
 
-/* A number >= 0 for each layer, the same for all, or 0 where there is no such key. */
+/* A number >= 0 for each layer, the same for all, or 0 if the key is absent. */
 enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const char *name,
                           float *out, struct err *err);
 
@@ -387,8 +388,8 @@ enum status hparams_read_deepseek(struct hparams *hp, const struct gguf *g, stru
 /* attention.indexer.head_count, key_length and top_k. */
 enum status hparams_read_indexer(struct hparams *hp, const struct gguf *g, struct err *err);
 
-/* One truth for each layer of an array of bool or of integers; ST_NOT_FOUND, without a sentence:
- * there is no such key. out [n_layers] */
+/* A boolean for each layer, from an array of bool or of integers; ST_NOT_FOUND, without a
+ * sentence: the key is absent. out [n_layers] */
 enum status hparam_bool_of_layers(const struct hparams *hp, const struct gguf *g,
                                   const char *name, bool *out, struct err *err);
 

@@ -1,6 +1,6 @@
-/* Which matrices of a mix get more bits: values, which all heads of a group share, the second half
- * of the feed-forward layer, and the output. Some do so in a part of the layers only. These are the
- * rules by which the names are commonly known. */
+/* quantize_mix.c: which matrices of a mix get more bits: values (all heads of a group share
+ * them), the second half of the FFN, and the output. Some mixes do so only in a part of the
+ * layers. These are the rules by which the names are commonly known. */
 #include "format/quantize_mix.h"
 
 #include "base/util.h"

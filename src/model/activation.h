@@ -5,7 +5,7 @@
 #include "arch/hparams.h"
 #include "kernels/kernels.h"
 
-/* gate = act(gate) * up, [n] both; up is changed too where the form needs room.
+/* gate = act(gate) * up, [n] both. up is overwritten if the form needs space.
  *   FFN_SWIGLU      silu(gate) * up; limit > 0: min(silu(gate), limit) * clamp(up, -limit, limit)
  *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
  *                   (gpt-oss's reference code)

@@ -11,8 +11,8 @@
 
 /* A part has at most this many tokens, and so many tiles that its results fit FFN_FLOATS. */
 #define PART_TOKENS (16 * ACT_GROUP)
-/* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near
- * meanwhile. */
+/* Several parts' tokens pass before the next tiles: this many tiles of gate, and of up, stay in
+ * near caches meanwhile. */
 #define NEAR_TILES 16
 
 /* Tiles [begin, end) of w, as a matrix. */
@@ -122,7 +122,7 @@ static void gate_sums(const float *gate, uint32_t n, uint32_t segment, int64_t *
     }
 }
 
-/* From where on the gates of each token count: their mean and some standard deviations. */
+/* The threshold of each token's gates: their mean plus some standard deviations. */
 static bool sparse_gates(struct forward_pass *r, struct pool *pool, int thread,
                          const struct layer_weights *lw) {
     struct model *m = r->m;

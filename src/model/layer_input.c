@@ -1,13 +1,13 @@
-/* layer_input.c: Inputs that each layer has of its own (Gemma's per-layer embeddings).
+/* layer_input.c: Inputs of their own for each layer (Gemma's per-layer embeddings).
  *
- * Before the layers, of a token with embedding x0, for each layer l of this stage:
+ * Before the layers, for a token with embedding x0 and each layer l of this stage:
  *   p_l = (embedding of the token for l * sqrt(width) + rmsnorm(W_l x0 / sqrt(n_embd))) / sqrt(2)
  * and at the end of layer l, with the residual stream x:
  *   x += rmsnorm(proj (act(gate x) * p_l)), then x *= layer_output_scale.
- * Where there are several residual streams (streams.c), x is the first one times its scale, and
- * what comes of it is added to the others.
- * The matrices are small and whole on every rank; the embeddings, which are large, are read by
- * rows. Every stage makes its own layers' inputs, of the tokens themselves. */
+ * If there are several residual streams (streams.c), x is the first one times its scale, and the
+ * result is added to the others.
+ * The matrices are small and whole on every rank. The embeddings are large and read by rows.
+ * Every stage makes its own layers' inputs from the tokens. */
 #include "model/forward.h"
 
 #include "model/activation.h"

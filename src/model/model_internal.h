@@ -63,7 +63,7 @@ struct index_buffers {
     float *scores;       /* [INDEX_TOGETHER, ld_scores] */
     size_t ld_scores;
     uint32_t *chosen;   /* [n, n_choosers, ld_chosen] of the whole step; ascending positions */
-    size_t ld_chosen;   /* 0: no context is so long that anything is chosen */
+    size_t ld_chosen;   /* 0: no context is so long that a selection is needed */
     uint32_t *n_chosen; /* [n, n_choosers] */
     const uint8_t **pages; /* [n_pages_max] of the running layer */
 };
@@ -126,7 +126,7 @@ struct moe_group {
     uint32_t expert, group;
 };
 
-/* Of so many tokens at most each thread adds up the experts' results by itself. */
+/* With at most this many tokens, each thread adds up the experts' results by itself. */
 #define MOE_FEW 8
 
 /* Experts; rows are (token, expert) pairs sorted by expert, at most n * n_used of them. */

@@ -171,8 +171,8 @@ void weights_free(struct weights *w);
 
 /* Row `id` of the embedding as f32: out [n_embd]. */
 void weights_embed_row(const struct weights *w, int32_t id, float *out);
-/* Values [begin, begin + n) of row `id` of the embeddings of the layers' inputs, somewhere in buf,
- * which has room for a block (QK_K) more on either side. */
+/* Values [begin, begin + n) of row `id` of the embeddings of the layers' inputs, somewhere in
+ * buf. It has space for one more block (QK_K) on either side. */
 const float *weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
                                float *buf);
 

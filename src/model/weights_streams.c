@@ -1,4 +1,4 @@
-/* weights_streams.c: The weights of several residual streams (streams.c). */
+/* weights_streams.c: lists the weights of several residual streams (streams.c). */
 #include "base/util.h"
 #include "model/weights_loader.h"
 
