@@ -70,6 +70,7 @@ class Model:
         key = self.key
         self.n_heads = key("attention.head_count")
         self.n_kv = key("attention.head_count_kv", self.n_heads)
+        self.states = {}  # of layers that have one in place of keys and values
         self.width = key("embedding_length")
         self.eps = key("attention.layer_norm_rms_epsilon")
         self.latent = key("attention.kv_lora_rank", 0)
@@ -148,6 +149,8 @@ class Model:
 
     def turn(self, x, pos, plain=False, halves=False):
         """plain: OLMo 3's layers with a window know nothing of YaRN. halves: not as arch, never in pairs."""
+        if self.arch == "kimi-linear" and "nope" not in self.without:
+            return list(x)
         out, half = list(x), self.n_rot // 2
         base = self.key("rope.freq_base", 10000.0)
         freqs = [base ** (-2 * i / self.n_rot) for i in range(half)] if plain else self.freqs
@@ -159,6 +162,49 @@ class Model:
             c, s = by * math.cos(pos * f), by * math.sin(pos * f)
             out[a], out[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
         return out
+
+    # ---- Kimi Delta Attention, arXiv 2510.26692, as the recurrence of section 2 (fla's naive_recurrent_kda)
+
+    def convolved(self, layer, x, which, past):
+        """A causal convolution of each channel, then SiLU; past: the inputs so far."""
+        past.append(product(self.w(layer, "attn_%s.weight" % which), x))
+        taps = self.w(layer, "ssm_conv1d_%s.weight" % which)
+        taps = [t[0] for t in taps] if isinstance(taps[0][0], (list, array)) else taps
+        n = len(taps[0])
+        out = []
+        for c, w in enumerate(taps):
+            seen = [p[c] for p in past[-n:]]
+            v = dot(w[n - len(seen):], seen)
+            out.append(v * sigmoid(v))
+        return out
+
+    def delta(self, layer, x):
+        n, d = self.n_heads, self.key("kda.head_dim")
+        state = self.states.setdefault(layer, ([], [], [], [[[0.0] * d for _ in range(d)] for _ in range(n)]))
+        q, k, v = (self.convolved(layer, x, which, past) for which, past in zip("qkv", state))
+        low = lambda name: product(self.w(layer, "ssm_%s_b.weight" % name),
+                                   product(self.w(layer, "ssm_%s_a.weight" % name), x))
+        decay, gate = low("f"), low("g")
+        beta = product(self.w(layer, "ssm_beta.weight"), x)
+        rate = [r[0] for r in self.w(layer, "ssm_a")]
+        bias = self.w(layer, "ssm_dt.bias")[0]
+        out = []
+        for h in range(n):
+            part = lambda y: y[h * d:(h + 1) * d]
+            unit = lambda y: [e / math.sqrt(dot(y, y) + 1e-6) for e in y]
+            qh, kh, vh, s = [e / math.sqrt(d) for e in unit(part(q))], unit(part(k)), part(v), state[3][h]
+            by = [math.exp(rate[h] * math.log1p(math.exp(g + b))) for g, b in zip(part(decay), part(bias))]
+            if "by_channel" in self.without:
+                by = [sum(by) / d] * d
+            for i in range(d):
+                s[i] = [e * by[i] for e in s[i]]
+            learned = [(vh[j] - sum(s[i][j] * kh[i] for i in range(d))) * sigmoid(beta[h]) for j in range(d)]
+            for i in range(d):
+                s[i] = [e + kh[i] * l for e, l in zip(s[i], learned)]
+            o = self.norm([sum(s[i][j] * qh[i] for i in range(d)) for j in range(d)],
+                          self.w(layer, "ssm_norm.weight"))
+            out += [a * sigmoid(g) for a, g in zip(o, part(gate))]
+        return product(self.w(layer, "attn_output.weight"), out)
 
     # ---- attention
 
@@ -243,15 +289,41 @@ class Model:
         self.gap, self.chosen = min(self.gap, gap), sorted(chosen)
         return self.chosen
 
+    def blocks(self, layer, x, pos, group):
+        """MiniMax M3: the positions of the blocks that a key-value head chooses, by their best key; its own counts."""
+        size, dim, top, local = (self.key("attention.indexer." + k) for k in
+                                 ("block_size", "key_length", "top_k", "local_blocks"))
+        q = product(self.w(layer, "indexer.q_proj.weight"), x)[group * dim:(group + 1) * dim]
+        q = self.turn(self.norm(q, self.w(layer, "indexer.q_norm.weight")), pos)
+        keys = self.index_keys.setdefault(layer, [])
+        if group == 0:
+            k = self.norm(product(self.w(layer, "indexer.k_proj.weight"), x), self.w(layer, "indexer.k_norm.weight"))
+            keys.append(self.turn(k, pos))
+        scores = [max(dot(q, k) for k in keys[i:i + size]) for i in range(0, len(keys), size)]
+        own = len(scores) - (0 if "local" in self.without else local)
+        left = top - (len(scores) - own)
+        chosen, gap = best(scores[:own], min(left, own)) if own > 0 and left > 0 else ([], math.inf)
+        self.gap = min(self.gap, gap)
+        chosen = sorted(chosen) + list(range(max(own, 0), len(scores)))
+        return [i for b in chosen for i in range(b * size, min((b + 1) * size, len(keys)))]
+
     def attention(self, layer, x, pos, past):
+        if self.has(layer, "ssm_f_a.weight"):
+            return self.delta(layer, x)
         q, k, v = (self.latent_qkv if self.latent else self.qkv)(layer, x, pos)
         past.append((k, v))
-        if self.key("attention.indexer.top_k", 0):
+        sees = [past] * len(k)
+        if self.has(layer, "indexer.q_proj.weight") and "attention.indexer.top_k" not in self.without:
+            sees = [[past[i] for i in self.blocks(layer, x, pos, g)] for g in range(len(k))]
+        elif self.key("attention.indexer.top_k", 0) and self.latent:
             past = [past[i] for i in self.choice(layer, x, pos)]
         if not self.sees_all(layer):
             past = past[-self.window:]
+        if not self.has(layer, "indexer.q_proj.weight"):
+            sees = [past] * len(k)
         out, group = [], len(q) // len(k)
         for h, query in enumerate(q):
+            past = sees[h // group]
             p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
             for i in range(self.v_dim):
                 out.append(sum(w * values[h // group][i] for w, (_, values) in zip(p, past)))
@@ -268,6 +340,9 @@ class Model:
             parts = [self.w(layer, n + ".weight") for n in names]
         gate, up, down = parts if nth is None else [p[nth] for p in parts]
         g, u = (self.plus_bias(layer, n, product(w, x)) for n, w in zip(names, (gate, up)))
+        if self.arch == "minimax-m3" and "clamped" not in self.without:  # gpt-oss's
+            g, u = [min(a, 7) for a in g], [min(max(b, -7), 7) + 1 for b in u]
+            return product(down, [a * sigmoid(1.702 * a) * b for a, b in zip(g, u)])
         act = gelu if self.arch in self.GELU and "gelu" not in self.without else lambda a: a * sigmoid(a)
         return self.plus_bias(layer, names[2], product(down, [act(a) * b for a, b in zip(g, u)]))
 
@@ -410,9 +485,12 @@ class Maker:
         e, n, rank, q_rank = (k(x) for x in ("embedding_length", "attention.head_count",
                                              "attention.kv_lora_rank", "attention.q_lora_rank"))
         dim, v_dim, rot = k("attention.key_length"), k("attention.value_length"), k("rope.dimension_count")
-        self.matrix(prefix + "attn_q_a.weight", e, q_rank)
-        self.norm(prefix + "attn_q_a_norm.weight", q_rank)
-        self.matrix(prefix + "attn_q_b.weight", q_rank, n * dim)
+        if q_rank:
+            self.matrix(prefix + "attn_q_a.weight", e, q_rank)
+            self.norm(prefix + "attn_q_a_norm.weight", q_rank)
+            self.matrix(prefix + "attn_q_b.weight", q_rank, n * dim)
+        else:
+            self.matrix(prefix + "attn_q.weight", e, n * dim)
         self.matrix(prefix + "attn_kv_a_mqa.weight", e, rank + rot)
         self.norm(prefix + "attn_kv_a_norm.weight", rank)
         self.matrix(prefix + "attn_kv_b.weight", rank, n * (dim - rot + v_dim))
@@ -517,6 +595,65 @@ def glm_5_2(seed):
     return m.model(layer)
 
 
+def kimi_linear(seed, n_heads=3, d=20, taps=3, v_dim=12, **keys):
+    """Kimi Linear with heads of its own sizes and a convolution of 3; two delta nets, then latent attention, twice."""
+    pattern = [0, 0, 1, 0, 1]
+    m = Maker("kimi-linear", seed, **dict(dict(
+        COMMON, block_count=len(pattern), embedding_length=64, feed_forward_length=96, attention__head_count=n_heads,
+        attention__head_count_kv=pattern, attention__key_length=28, attention__value_length=v_dim,
+        attention__kv_lora_rank=32, rope__dimension_count=8, rope__freq_base=1e4, ssm__conv_kernel=taps,
+        kda__head_dim=d, expert_count=8, expert_used_count=3, expert_gating_func=2, expert_feed_forward_length=32,
+        expert_shared_count=1, leading_dense_block_count=1, expert_weights_norm=True, expert_weights_scale=2.5), **keys))
+
+    def layer(i, prefix):
+        if pattern[i]:
+            m.latent_attention(prefix)
+        else:
+            n = n_heads * d
+            for which in "qkv":
+                m.matrix("%sattn_%s.weight" % (prefix, which), 64, n)
+                m.matrix("%sssm_conv1d_%s.weight" % (prefix, which), taps, 1, n)
+            for which in "fg":
+                m.matrix("%sssm_%s_a.weight" % (prefix, which), 64, d)
+                m.matrix("%sssm_%s_b.weight" % (prefix, which), d, n)
+            m.matrix(prefix + "ssm_beta.weight", 64, n_heads)
+            m.add(prefix + "ssm_a", (1, n_heads), 0.3, -1.0)
+            m.add(prefix + "ssm_dt.bias", (n,), 1.0, -1.0)
+            m.norm(prefix + "ssm_norm.weight", d)
+            m.matrix(prefix + "attn_output.weight", n, 64)
+        if i < 1:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 32, 32)
+            m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    return m.model(layer)
+
+
+def minimax_m3(seed, block=6, top=3, local=2, n_heads=6, n_kv=3, dim=20, index_dim=12, n_dense=2, tied=False):
+    """MiniMax M3 with two local blocks, heads of an index narrower than the others, and two layers that see all."""
+    m = Maker("minimax-m3", seed, **dict(
+        COMMON, block_count=4), embedding_length=64, feed_forward_length=96, attention__head_count=n_heads,
+        attention__head_count_kv=n_kv, attention__key_length=dim, attention__value_length=dim, rope__freq_base=1e4,
+        rope__dimension_count=8, expert_count=8, expert_used_count=3, expert_gating_func=2,
+        expert_feed_forward_length=32, expert_shared_count=1, leading_dense_block_count=n_dense,
+        expert_weights_norm=True, expert_weights_scale=2.0, attention__indexer__head_count=n_kv,
+        attention__indexer__key_length=index_dim, attention__indexer__top_k=top, attention__indexer__block_size=block,
+        attention__indexer__local_blocks=local)
+
+    def layer(i, prefix):
+        m.attention(prefix, False, "head")
+        if i < n_dense:
+            m.ffn(prefix, "", 96)
+            return
+        m.matrix(prefix + "indexer.q_proj.weight", 64, n_kv * index_dim)
+        m.matrix(prefix + "indexer.k_proj.weight", 64, index_dim)
+        m.norm(prefix + "indexer.q_norm.weight", index_dim)
+        m.norm(prefix + "indexer.k_norm.weight", index_dim)
+        m.experts(prefix, 32, 32)
+        m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    return m.model(layer, tied=tied)
+
+
 def granite_moe(seed, n_ff_shared):
     """Granite 3's: a llama with factors, experts weighted by a softmax over the chosen."""
     keys = dict(COMMON, embedding_length=64, feed_forward_length=32, attention__head_count=4,
@@ -606,6 +743,8 @@ MODELS = {
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
     "glm-5.2": (lambda: glm_5_2(1), ["attention.indexer.top_k", "shared_choice"]),
+    "kimi-linear": (lambda: kimi_linear(1), ["by_channel", "nope", "normalize", "shared"]),
+    "minimax-m3": (lambda: minimax_m3(1), ["attention.indexer.top_k", "local", "clamped", "qk_norm", "shared"]),
     "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
                                              "rope.scaling.type", "rope.scaling.yarn_log_multiplier", "truncate"]),
 }
