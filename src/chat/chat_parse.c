@@ -249,7 +249,7 @@ bool is_function_name(const struct chat_parser *p, const char *name, size_t len)
 }
 
 /* The schema of the current call's arguments. */
-static const json_t *find_params(const struct chat_parser *p) {
+const json_t *find_params(const struct chat_parser *p) {
     const json_t *function = find_tool(p, p->name.bytes, p->name.len);
     const json_t *parameters = json_object_get(function, "parameters");
     return parameters != NULL ? parameters : json_object_get(function, "input_schema");
@@ -313,9 +313,13 @@ static unsigned schema_types(const json_t *root, const json_t *schema, size_t *l
     return types == 0 && ref != NULL ? schema_types(root, json_follow(root, ref), left) : types;
 }
 
-unsigned param_types(const struct chat_parser *p, const char *key) {
+unsigned types_within(const struct chat_parser *p, const json_t *schema) {
     size_t left = 1000;
-    return schema_types(find_params(p), find_param(p, key), &left);
+    return schema_types(find_params(p), schema, &left);
+}
+
+unsigned param_types(const struct chat_parser *p, const char *key) {
+    return types_within(p, find_param(p, key));
 }
 
 /* ---- content, reasoning ------------------------------------------------------------------ */
@@ -491,6 +495,9 @@ static const parse_step steps[PARSE_N_STATES] = {
     [PARSE_LOOSE_NAME] = step_loose_name,
     [PARSE_LOOSE] = step_loose,
     [PARSE_LOOSE_NEXT] = step_loose_next,
+    [PARSE_NESTED_FIRST] = step_nested_first,
+    [PARSE_NESTED_NAME] = step_nested_name,
+    [PARSE_NESTED] = step_nested,
     [PARSE_HARMONY_HEADER] = step_harmony_header,
     [PARSE_HARMONY_BODY] = step_harmony_body,
 };

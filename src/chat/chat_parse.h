@@ -25,15 +25,19 @@ enum chat_format {
     CHAT_QWEN_XML, /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
     CHAT_SEED,     /* <seed:tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
     CHAT_MINIMAX,  /* <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE... */
+    CHAT_MINIMAX_M3, /* the same, each tag after ]<]minimax[>[, and <KEY>VALUE</KEY> */
     CHAT_DSML_V32, /* <｜DSML｜function_calls><｜DSML｜invoke name="NAME">... of DeepSeek V3.2 */
-    CHAT_DSML,      /* <｜DSML｜tool_calls>... of DeepSeek V4 */
-    CHAT_GLM,       /* <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... */
-    CHAT_LLAMA3,    /* {"name": ..., "parameters": {...}}, alone or after <|python_tag|> */
-    CHAT_MISTRAL,   /* [TOOL_CALLS][{"name": ...}] or [TOOL_CALLS]NAME[ARGS]{...} */
-    CHAT_GRANITE,   /* <|tool_call|>[{"name": ...}] of Granite 3; Phi 4 mini closes it, too */
-    CHAT_COMMAND_R, /* Action: ```json [{"tool_name": ..., "parameters": {...}}]``` */
-    CHAT_COMMAND_A, /* <|START_ACTION|>[{"tool_name": ...}]<|END_ACTION|>, from R7B on */
-    CHAT_APERTUS,   /* <|tools_prefix|>[{"NAME": {...}}]<|tools_suffix|> */
+    CHAT_DSML,       /* <｜DSML｜tool_calls>... of DeepSeek V4 */
+    CHAT_GLM,        /* <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... */
+    CHAT_LLAMA3,     /* {"name": ..., "parameters": {...}}, alone or after <|python_tag|> */
+    CHAT_MISTRAL,    /* [TOOL_CALLS][{"name": ...}] or [TOOL_CALLS]NAME[ARGS]{...} */
+    CHAT_GRANITE,    /* <|tool_call|>[{"name": ...}] of Granite 3; Phi 4 mini closes it, too */
+    CHAT_NEMOTRON,   /* <TOOLCALL>[{"name": ...}]</TOOLCALL> of Nemotron Nano v2 */
+    CHAT_TOOL_CALLS, /* <tool_calls>{"name": ...}</tool_calls> of MiniMax M1, Apriel */
+    CHAT_GIGACHAT,   /* <|function_call|>{"name": ...} of GigaChat 3.1 */
+    CHAT_COMMAND_R,  /* Action: ```json [{"tool_name": ..., "parameters": {...}}]``` */
+    CHAT_COMMAND_A,  /* <|START_ACTION|>[{"tool_name": ...}]<|END_ACTION|>, from R7B on */
+    CHAT_APERTUS,    /* <|tools_prefix|>[{"NAME": {...}}]<|tools_suffix|> */
     CHAT_FIREFUNCTION,    /* functools[{"name": ..., "arguments": {...}}] */
     CHAT_FUNCTIONARY,     /* <function=NAME>{...}</function>, of v3.1 */
     CHAT_FUNCTIONARY_V32, /* >>>NAME and {...} on the next line; >>>all and the answer */

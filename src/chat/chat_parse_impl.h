@@ -34,6 +34,9 @@ enum parse_state {
     PARSE_LOOSE_NAME,
     PARSE_LOOSE,
     PARSE_LOOSE_NEXT,
+    PARSE_NESTED_FIRST, /* tags within tags: before a call */
+    PARSE_NESTED_NAME,
+    PARSE_NESTED,
     PARSE_HARMONY_HEADER,
     PARSE_HARMONY_BODY,
     PARSE_N_STATES
@@ -81,6 +84,7 @@ struct loose_scan {
     size_t depth; /* of open brackets, below: '[' or '{', and whether there is a member yet */
     char open[LOOSE_MAX_DEPTH];
     bool filled[LOOSE_MAX_DEPTH];
+    const json_t *schema[LOOSE_MAX_DEPTH + 1]; /* of what is open, and of the value to come */
 };
 
 struct chat_parser {
@@ -206,6 +210,9 @@ const json_t *find_param(const struct chat_parser *p, const char *key);
 /* The types that they allow it; 0: they do not say. */
 enum { TYPE_STRING = 1, TYPE_NULL = 2, TYPE_BOOLEAN = 4, TYPE_OTHER = 8 };
 unsigned param_types(const struct chat_parser *p, const char *key);
+/* The schema of the current call's arguments, and the types that a part of it allows. */
+const json_t *find_params(const struct chat_parser *p);
+unsigned types_within(const struct chat_parser *p, const json_t *schema);
 /* The name of the function's parameter at this position; NULL: there is none. */
 const char *nth_param(const struct chat_parser *p, size_t n);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
@@ -243,6 +250,9 @@ bool step_loose_first(struct chat_parser *p);
 bool step_loose_name(struct chat_parser *p);
 bool step_loose(struct chat_parser *p);
 bool step_loose_next(struct chat_parser *p);
+bool step_nested_first(struct chat_parser *p);
+bool step_nested_name(struct chat_parser *p);
+bool step_nested(struct chat_parser *p);
 bool step_harmony_header(struct chat_parser *p);
 bool step_harmony_body(struct chat_parser *p);
 void harmony_open(struct chat_parser *p);

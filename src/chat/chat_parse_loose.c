@@ -3,6 +3,8 @@
  *
  *   Gemma 4  call:NAME{key:<|"|>text<|"|>,n:5,list:[true,{k:1}]}
  *   LFM2     [NAME(key='text', n=5, list=[True, {'k': 1}]), ...], or a list of JSON calls
+ *   MiniMax M3  <invoke name="NAME"><key>text</key><list><item>1</item></list></invoke>, with a
+ *            token before each tag
  *
  * Once a call has begun, it stays a call. A bare word that is not JSON becomes a string, and
  * brackets that the model leaves open are closed. */
@@ -139,7 +141,7 @@ static void break_off(struct chat_parser *p) {
         call_arguments(p, p->value.bytes, p->value.len);
     }
     p->key.len = p->value.len = 0;
-    while (p->state == PARSE_LOOSE && !p->cut)
+    while (p->loose.depth > 0 && !p->cut)
         close_bracket(p);
     call_end(p);
     p->state = PARSE_LOOSE_NEXT;
@@ -487,4 +489,213 @@ bool step_loose_next(struct chat_parser *p) {
     if (accept_text(p, p->syntax->section_end) == ACCEPT_WAIT)
         return false;
     return leave(p);
+}
+
+/* ---- tags within tags -------------------------------------------------------------------- */
+
+/* Before a call, or after one: the end of them. */
+bool step_nested_first(struct chat_parser *p) {
+    if (!skip_white(p))
+        return false;
+    size_t before = p->at;
+    enum accept begins = accept_text(p, p->syntax->function_begin);
+    if (begins == ACCEPT_WAIT)
+        return false;
+    if (begins == ACCEPT_YES) {
+        size_t len = p->at - before;
+        p->at -= p->doubtful ? 0 : len;
+        if (!p->doubtful)
+            doubt_begin(p, len);
+        p->state = PARSE_NESTED_NAME;
+        return true;
+    }
+    if (!p->doubtful && accept_text(p, p->syntax->section_end) == ACCEPT_WAIT)
+        return false;
+    return leave(p);
+}
+
+bool step_nested_name(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->function_name_end, p->syntax->quote};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    if (hit.which < 0 && hit.pos <= MAX_NAME_BYTES)
+        return false;
+    if (hit.which != 0 || !is_function_name(p, input(p), hit.pos))
+        return leave(p);
+    call_begin(p, input(p), hit.pos);
+    p->at += hit.pos + strlen(ends[0]);
+    p->loose = (struct loose_scan){.at = LOOSE_AFTER, .depth = 1, .open = {'{'}};
+    p->loose.schema[0] = find_params(p);
+    p->value.len = 0;
+    call_arguments(p, "{", 1);
+    p->state = PARSE_NESTED;
+    return true;
+}
+
+/* The tag after the token: its name, without the brackets. False: it is not there yet, or never. */
+static bool find_tag(const struct chat_parser *p, const char **name, size_t *len) {
+    size_t skip = strlen(p->syntax->quote), n = input_len(p);
+    const char *tag = input(p) + skip;
+    if (n <= skip + 1 || *tag != '<')
+        return false;
+    const char *end = memchr(tag, '>', MIN(n - skip, (size_t)MAX_NAME_BYTES + 3));
+    if (end == NULL)
+        return false;
+    *name = tag + 1;
+    *len = (size_t)(end - *name);
+    return true;
+}
+
+/* What is wrong with it can be seen. */
+static bool never_a_tag(const struct chat_parser *p) {
+    size_t skip = strlen(p->syntax->quote), n = input_len(p);
+    return p->final || n > skip + MAX_NAME_BYTES + 3 || (n > skip && input(p)[skip] != '<');
+}
+
+static void open_element(struct chat_parser *p, const char *name, size_t len) {
+    struct loose_scan *s = &p->loose;
+    const json_t *schema = s->schema[s->depth - 1];
+    p->key.len = 0;
+    keep_bytes(p, &p->key, name, len);
+    if (in_object(s)) {
+        put_key(p, name, len);
+        schema = json_object_get(json_object_get(schema, "properties"), buf_cstr(&p->key));
+    } else {
+        begin_element(p);
+        schema = json_object_get(schema, "items");
+    }
+    p->key.len = 0;
+    s->schema[s->depth] = schema;
+    p->value_types = types_within(p, schema);
+    s->at = p->value_types == TYPE_STRING ? LOOSE_TEXT : LOOSE_WORD;
+    if (s->at == LOOSE_TEXT)
+        call_arguments(p, "\"", 1);
+}
+
+/* A value's text, which is a string where the function says so, else JSON if it can be. */
+static void put_plain(struct chat_parser *p) {
+    bool json = (p->value_types & TYPE_STRING) == 0 && p->value.len > 0 &&
+                is_json(p->value.bytes, p->value.len);
+    const char *text = p->value.bytes;
+    size_t len = p->value.len;
+    if (json)
+        trim(&text, &len);
+    call_arguments(p, "\"", !json);
+    if (json)
+        call_arguments(p, text, len);
+    else
+        call_arguments_escaped(p, text, len);
+    call_arguments(p, "\"", !json);
+    p->value.len = 0;
+    p->loose.at = LOOSE_AFTER;
+}
+
+static bool is_blank(const struct buf *b) {
+    for (size_t i = 0; i < b->len; i++)
+        if (!is_white(b->bytes[i]))
+            return false;
+    return true;
+}
+
+/* The first tag within an element says what it is: a list of items, or an object. */
+static void open_nested(struct chat_parser *p, const char *name, size_t len) {
+    struct loose_scan *s = &p->loose;
+    bool list = len == 4 && memcmp(name, "item", 4) == 0;
+    s->open[s->depth] = list ? '[' : '{';
+    s->filled[s->depth] = false;
+    call_arguments(p, &s->open[s->depth], 1);
+    s->depth++;
+    p->value.len = 0;
+    s->at = LOOSE_AFTER; /* where the tag is read again */
+}
+
+/* Within an element that has no tags yet. */
+static bool step_nested_text(struct chat_parser *p) {
+    struct loose_scan *s = &p->loose;
+    const char *const ends[] = {p->syntax->quote}, *name = "";
+    struct marker_hit hit = find_marker(p, ends, 1);
+    size_t len = 0;
+    if (s->at == LOOSE_TEXT)
+        call_arguments_escaped(p, input(p), hit.pos);
+    else
+        keep_bytes(p, &p->value, input(p), hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0)
+        return false;
+    bool tag = find_tag(p, &name, &len);
+    if (!tag && !never_a_tag(p))
+        return false;
+    bool opens = tag && *name != '/';
+    if (opens && s->at == LOOSE_WORD && is_blank(&p->value) && s->depth < LOOSE_MAX_DEPTH) {
+        open_nested(p, name, len);
+        return true;
+    }
+    if (!tag || opens) { /* the token is text */
+        if (s->at == LOOSE_TEXT)
+            call_arguments_escaped(p, input(p), 1);
+        else
+            keep_bytes(p, &p->value, input(p), 1);
+        p->at++;
+        return true;
+    }
+    p->at += strlen(ends[0]) + len + 2;
+    if (s->at == LOOSE_TEXT) {
+        call_arguments(p, "\"", 1);
+        s->at = LOOSE_AFTER;
+    } else {
+        put_plain(p);
+    }
+    return true;
+}
+
+/* Between elements. */
+static bool step_nested_between(struct chat_parser *p) {
+    const char *name = "";
+    size_t len = 0;
+    if (!skip_white(p))
+        return false;
+    size_t before = p->at;
+    enum accept token = accept_text(p, p->syntax->quote);
+    p->at = before;
+    bool tag = token == ACCEPT_YES && find_tag(p, &name, &len);
+    if (token == ACCEPT_WAIT || (token == ACCEPT_YES && !tag && !never_a_tag(p)))
+        return false;
+    bool calls_end = tag && len == 10 && memcmp(name, "/tool_call", 10) == 0;
+    if (!tag || calls_end) {
+        break_off(p);
+        p->state = PARSE_NESTED_FIRST;
+        return true;
+    }
+    p->at += strlen(p->syntax->quote) + len + 2;
+    if (*name != '/') {
+        open_element(p, name, len);
+        return true;
+    }
+    close_bracket(p);
+    if (p->loose.depth == 0)
+        p->state = PARSE_NESTED_FIRST;
+    return true;
+}
+
+/* The text ends within a call. */
+static void end_nested(struct chat_parser *p) {
+    struct loose_scan *s = &p->loose;
+    if (s->at == LOOSE_TEXT && !p->cut)
+        call_arguments(p, "\"", 1);
+    else if (s->at == LOOSE_WORD && !p->cut)
+        put_plain(p);
+    else if (s->at == LOOSE_WORD)
+        call_arguments(p, p->value.bytes, p->value.len);
+    p->value.len = 0;
+    s->at = LOOSE_AFTER;
+    break_off(p);
+    p->state = PARSE_NESTED_FIRST;
+}
+
+bool step_nested(struct chat_parser *p) {
+    bool text = p->loose.at == LOOSE_TEXT || p->loose.at == LOOSE_WORD;
+    bool goes_on = text ? step_nested_text(p) : step_nested_between(p);
+    if (goes_on || !p->final)
+        return goes_on;
+    end_nested(p);
+    return true;
 }

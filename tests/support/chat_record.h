@@ -150,7 +150,11 @@ static inline void cut_at_end_token(char *text) {
                                        "<turn|>",
                                        "<|END_OF_TURN_TOKEN|>",
                                        "<|tool_response>",
-                                       "<seed:eos>"};
+                                       "<seed:eos>",
+                                       "<|message_sep|>",
+                                       "<end_of_sentence>",
+                                       "<|end|>",
+                                       "<SPECIAL_12>"};
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         char *end = strstr(text, ends[i]);
         if (end != NULL)

@@ -408,6 +408,60 @@ static void harmony(void **state) {
     check(answers, ARRAY_LEN(answers));
 }
 
+static void minimax_m3(void **state) {
+    (void)state;
+#define NS "]<]minimax[>["
+#define MM "<mm:think>", "</mm:think>", "", ""
+#define CALLS(calls) NS "<tool_call>\n" calls NS "</tool_call>"
+#define INVOKE(name, arguments) NS "<invoke name=\"" name "\">" arguments NS "</invoke>\n"
+#define TAG(name, text) NS "<" name ">" text NS "</" name ">"
+    static const struct answer answers[] = {
+        {{CHAT_MINIMAX_M3, MM},
+         "<mm:think>",
+         "hm</mm:think>So.\n" CALLS(INVOKE("add", TAG("a", "1") TAG("code", " <b>\n 5"))
+                                        INVOKE("sub", "")) " done",
+         "R:hmC:So.[#add|{\"a\": 1, \"code\": \" <b>\\n 5\"}][#sub|{}]C:\ndone"},
+        {{CHAT_MINIMAX_M3, NO_THINK},
+         "",
+         CALLS(INVOKE("typed", TAG("any", "5") TAG("flag", "true") TAG(
+                                   "l", TAG("item", "1") "\n" TAG(
+                                            "item", TAG("k", "v") TAG("m", TAG("item", "x"))))
+                                   TAG("e", ""))),
+         "[#typed|{\"any\": \"5\", \"flag\": true, \"l\": [1, {\"k\": \"v\", \"m\": "
+         "[\"x\"]}], \"e\": \"\"}]"},
+        /* left open */
+        {{CHAT_MINIMAX_M3, NO_THINK},
+         "",
+         NS "<tool_call>" NS "<invoke name=\"add\">" NS "<l>" NS "<item>1",
+         "[#add|{\"l\": [1]}]"},
+        {{CHAT_MINIMAX_M3, NO_THINK},
+         "",
+         CALLS(NS "<invoke name=\"add\">" TAG("a", "1")) "so",
+         "[#add|{\"a\": 1}]C:so"},
+        {{CHAT_MINIMAX_M3, NO_THINK}, "", CALLS("none"), "C:" CALLS("none")},
+        {{CHAT_MINIMAX_M3, NO_THINK},
+         "",
+         CALLS(INVOKE("add", TAG("code", "a " NS " b"))),
+         "[#add|{\"code\": \"a " NS " b\"}]"},
+        {{CHAT_NEMOTRON, THINK},
+         "<think>\n",
+         "hm</think>\n<TOOLCALL>[{\"name\": \"add\", \"arguments\": {\"a\": 1}}, {\"name\": "
+         "\"sub\", \"arguments\": {}}]</TOOLCALL>",
+         "R:hm[#add|{\"a\": 1}][#sub|{}]"},
+        {{CHAT_TOOL_CALLS, NO_THINK},
+         "",
+         "<tool_calls>\n{\"name\": \"add\", \"arguments\": {\"a\": 1}}\n{\"name\": \"sub\", "
+         "\"arguments\": {}}\n</tool_calls>",
+         "[#add|{\"a\": 1}][#sub|{}]"},
+    };
+#undef NS
+#undef MM
+#undef CALLS
+#undef INVOKE
+#undef TAG
+    check(answers, ARRAY_LEN(answers));
+}
+
 /* What max_tokens leaves of a call must not parse. */
 static void cut_calls_do_not_look_whole(void **state) {
     (void)state;
@@ -519,6 +573,7 @@ int main(void) {
         cmocka_unit_test(apertus),
         cmocka_unit_test(functionary),
         cmocka_unit_test(functionary_speaks_to_all_without_tools),
+        cmocka_unit_test(minimax_m3),
         cmocka_unit_test(kimi),
         cmocka_unit_test(harmony),
         cmocka_unit_test(cut_calls_do_not_look_whole),

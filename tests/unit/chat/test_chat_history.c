@@ -126,6 +126,17 @@ static void calls_and_thoughts_are_in_the_models_format(void **state) {
          {"<seed:think>Hm.</seed:think>", "I add.",
           "<seed:tool_call>\n<function=add>\n<parameter=a>1</parameter>\n", "<function=sub>",
           "three"}},
+        {"MiniMax-M3",
+         "<x>",
+         {"I add.",
+          "<tool_call>\n]<]minimax[>[<invoke name=\"add\">]<]minimax[>[<a>1]<]minimax[>[</a>",
+          "<invoke name=\"sub\">", "three"}},
+        {"NVIDIA-Nemotron-Nano-v2",
+         "<x>",
+         {"I add.",
+          "<TOOLCALL>[{\"name\": \"add\", \"arguments\": {\"a\": 1, \"code\": \"it's\"}}, "
+          "{\"name\": \"sub\", \"arguments\": {}}]</TOOLCALL>",
+          "three"}},
         /* hidden by the template */
         {"ibm-granite-granite-3.3-2B-Instruct",
          "<x>",
