@@ -41,6 +41,43 @@ static const struct hf_key qwen3moe_keys[] = {
 static const struct hf_key qwen2moe_keys[] = {
     U32("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), END_OF_KEYS};
 
+static const struct hf_key delta_keys[] = {
+    U32("full_attention_interval", "full_attention_interval"),
+    U32("ssm.conv_kernel", "linear_conv_kernel_dim"),
+    U32("ssm.state_size", "linear_key_head_dim"),
+    U32("ssm.group_count", "linear_num_key_heads"),
+    U32("ssm.time_step_rank", "linear_num_value_heads"),
+    END_OF_KEYS};
+
+static const struct hf_key lfm2_keys[] = {
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "norm_eps", "block_norm_eps", 1e-5},
+    {"shortconv.l_cache", GGUF_U32, "conv_L_cache", NULL, 3},
+    U32("leading_dense_block_count", "num_dense_layers"),
+    F32("expert_weights_scale", "routed_scaling_factor"),
+    END_OF_KEYS};
+
+static const struct hf_key granite_hybrid_keys[] = {
+    {"ssm.conv_kernel", GGUF_U32, "mamba_d_conv", NULL, 4},
+    U32("ssm.state_size", "mamba_d_state"),
+    {"ssm.group_count", GGUF_U32, "mamba_n_groups", NULL, 1},
+    U32("ssm.time_step_rank", "mamba_n_heads"),
+    END_OF_KEYS};
+
+/* A granite hybrid without experts calls its FFN shared. */
+static const struct hf_key granite_dense_keys[] = {
+    U32("feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
+
+static const struct hf_key nemotron_keys[] = {
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "layer_norm_epsilon", "norm_eps", 1e-5},
+    {"attention.key_length", GGUF_U32, "attention_head_dim", "head_dim", NAN},
+    {"attention.value_length", GGUF_U32, "attention_head_dim", "head_dim", NAN},
+    {"ssm.conv_kernel", GGUF_U32, "conv_kernel", NULL, 4},
+    U32("ssm.state_size", "ssm_state_size"),
+    {"ssm.group_count", GGUF_U32, "n_groups", NULL, 1},
+    U32("ssm.time_step_rank", "mamba_num_heads"),
+    U32("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+    END_OF_KEYS};
+
 static const struct hf_key routed_keys[] = {
     U32("expert_count", "n_routed_experts"),
     U32("expert_used_count", "num_experts_per_tok"),
@@ -69,6 +106,10 @@ static const struct hf_key granite_keys[] = {F32("embedding_scale", "embedding_m
                                              F32("residual_scale", "residual_multiplier"),
                                              F32("attention.scale", "attention_multiplier"),
                                              F32("logit_scale", "logits_scaling"), END_OF_KEYS};
+
+static const struct hf_key granite_moe_keys[] = {
+    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_shared_feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
 
 static const struct hf_key granite_shared_keys[] = {
     U32("expert_shared_feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
@@ -122,6 +163,16 @@ static const struct hf_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
                                             {"decoder_sparse_step", NULL, 1},
                                             {"mlp_only_layers", NULL, 0},
                                             END_OF_MUSTS};
+static const struct hf_must lfm2_musts[] = {{"conv_bias", NULL, 0}, END_OF_MUSTS};
+static const struct hf_must lfm2moe_musts[] = {
+    {"norm_topk_prob", NULL, 1}, {"use_expert_bias", NULL, 1}, END_OF_MUSTS};
+static const struct hf_must granite_hybrid_musts[] = {
+    {"mamba_conv_bias", NULL, 1}, {"mamba_proj_bias", NULL, 0}, END_OF_MUSTS};
+static const struct hf_must nemotron_musts[] = {
+    {"mlp_hidden_act", "relu2", 0}, {"use_conv_bias", NULL, 1},  {"use_bias", NULL, 0},
+    {"mlp_bias", NULL, 0},          {"attention_bias", NULL, 0}, END_OF_MUSTS};
+static const struct hf_must delta_musts[] = {
+    {"hidden_act", "silu", 0}, {"attn_output_gate", NULL, 1}, END_OF_MUSTS};
 static const struct hf_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
 static const struct hf_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
 static const struct hf_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
@@ -168,7 +219,7 @@ static const struct hf_name bias_names[] = {{"attn_output.bias", "self_attn.o_pr
                                             {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
                                             NAMES_END};
 
-/* Experts one by one, or together as MLX keeps them. */
+/* Experts one by one, or together as MLX and transformers 5 keep them. */
 static const struct hf_name expert_names[] = {
     {"ffn_gate_inp.weight", "mlp.gate.weight", TAKE},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", TAKE},
@@ -178,6 +229,9 @@ static const struct hf_name expert_names[] = {
     {"ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj.weight", TAKE},
     {"ffn_up_exps.weight", "mlp.switch_mlp.up_proj.weight", TAKE},
     {"ffn_down_exps.weight", "mlp.switch_mlp.down_proj.weight", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", TAKE_FIRST}, /* Qwen3.5's */
+    {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", TAKE_SECOND},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj", TAKE},
     {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", TAKE},
     {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", TAKE},
     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", TAKE},
@@ -225,10 +279,97 @@ static const struct hf_name mla_names[] = {
     NAMES_END};
 
 static const struct hf_name glm_names[] = {
-    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* Qwen3-Next keeps q, k, v and z of a key head together, Qwen3.5 each by itself. */
+static const struct hf_name delta_names[] = {
+    {"ssm_in.weight", "linear_attn.in_proj_qkvz.weight", TAKE},
+    {"ssm_ba.weight", "linear_attn.in_proj_ba.weight", TAKE},
+    {"attn_qkv.weight", "linear_attn.in_proj_qkv.weight", TAKE_QKV},
+    {"attn_gate.weight", "linear_attn.in_proj_z.weight", TAKE_V_ROWS},
+    {"ssm_beta.weight", "linear_attn.in_proj_b.weight", TAKE_V_EACH},
+    {"ssm_alpha.weight", "linear_attn.in_proj_a.weight", TAKE_V_EACH},
+    {"ssm_conv1d.weight", "linear_attn.conv1d.weight", TAKE_CONV},
+    {"ssm_dt.bias", "linear_attn.dt_bias", TAKE_V_EACH},
+    {"ssm_a", "linear_attn.A_log", TAKE_V_LOG},
+    {"ssm_norm.weight", "linear_attn.norm.weight", TAKE},
+    {"ssm_out.weight", "linear_attn.out_proj.weight", TAKE_V_COLS},
+    NAMES_END};
+
+static const struct hf_name lfm2_names[] = {
+    {"attn_norm.weight", "operator_norm.weight", TAKE},
+    {"attn_q_norm.weight", "self_attn.q_layernorm.weight", TAKE},
+    {"attn_k_norm.weight", "self_attn.k_layernorm.weight", TAKE},
+    {"attn_output.weight", "self_attn.out_proj.weight", TAKE},
+    {"shortconv.in_proj.weight", "conv.in_proj.weight", TAKE},
+    {"shortconv.conv.weight", "conv.conv.weight", TAKE_CONV},
+    {"shortconv.out_proj.weight", "conv.out_proj.weight", TAKE},
+    {"ffn_norm.weight", "ffn_norm.weight", TAKE},
+    {"ffn_gate.weight", "feed_forward.w1.weight", TAKE},
+    {"ffn_down.weight", "feed_forward.w2.weight", TAKE},
+    {"ffn_up.weight", "feed_forward.w3.weight", TAKE},
+    NAMES_END};
+
+static const struct hf_name lfm2moe_names[] = {
+    {"ffn_gate_inp.weight", "feed_forward.gate.weight", TAKE},
+    {"exp_probs_b.bias", "feed_forward.expert_bias", TAKE},
+    {"ffn_gate_exps.weight", "feed_forward.experts.%u.w1.weight", TAKE},
+    {"ffn_down_exps.weight", "feed_forward.experts.%u.w2.weight", TAKE},
+    {"ffn_up_exps.weight", "feed_forward.experts.%u.w3.weight", TAKE},
+    {"ffn_gate_exps.weight", "feed_forward.switch_mlp.gate_proj.weight", TAKE}, /* MLX's */
+    {"ffn_down_exps.weight", "feed_forward.switch_mlp.down_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "feed_forward.switch_mlp.up_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct hf_name granite_hybrid_names[] = {
+    {"ssm_in.weight", "mamba.in_proj.weight", TAKE},
+    {"ssm_conv1d.weight", "mamba.conv1d.weight", TAKE_CONV},
+    {"ssm_conv1d.bias", "mamba.conv1d.bias", TAKE},
+    {"ssm_dt.bias", "mamba.dt_bias", TAKE},
+    {"ssm_a", "mamba.A_log", TAKE_COLUMN_LOG},
+    {"ssm_d", "mamba.D", TAKE_COLUMN},
+    {"ssm_norm.weight", "mamba.norm.weight", TAKE_GROUPS},
+    {"ssm_out.weight", "mamba.out_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct hf_name granite_dense_names[] = {
+    {"ffn_gate.weight", "shared_mlp.input_linear.weight", TAKE_FIRST},
+    {"ffn_up.weight", "shared_mlp.input_linear.weight", TAKE_SECOND},
+    {"ffn_down.weight", "shared_mlp.output_linear.weight", TAKE},
+    NAMES_END};
+
+/* Every layer is one block, called mixer. */
+static const struct hf_name nemotron_names[] = {
+    {"attn_norm.weight", "norm.weight", TAKE},
+    {"attn_q.weight", "mixer.q_proj.weight", TAKE},
+    {"attn_k.weight", "mixer.k_proj.weight", TAKE},
+    {"attn_v.weight", "mixer.v_proj.weight", TAKE},
+    {"attn_output.weight", "mixer.o_proj.weight", TAKE},
+    {"ffn_up.weight", "mixer.up_proj.weight", TAKE},
+    {"ffn_down.weight", "mixer.down_proj.weight", TAKE},
+    {"ssm_in.weight", "mixer.in_proj.weight", TAKE},
+    {"ssm_conv1d.weight", "mixer.conv1d.weight", TAKE_CONV},
+    {"ssm_conv1d.bias", "mixer.conv1d.bias", TAKE},
+    {"ssm_dt.bias", "mixer.dt_bias", TAKE},
+    {"ssm_a", "mixer.A_log", TAKE_COLUMN_LOG},
+    {"ssm_d", "mixer.D", TAKE_COLUMN},
+    {"ssm_norm.weight", "mixer.norm.weight", TAKE_GROUPS},
+    {"ssm_out.weight", "mixer.out_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct hf_name nemotron_moe_names[] = {
+    {"ffn_gate_inp.weight", "mixer.gate.weight", TAKE},
+    {"exp_probs_b.bias", "mixer.gate.e_score_correction_bias", TAKE},
+    {"ffn_up_exps.weight", "mixer.experts.%u.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mixer.experts.%u.down_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "mixer.switch_mlp.fc1.weight", TAKE}, /* MLX's */
+    {"ffn_down_exps.weight", "mixer.switch_mlp.fc2.weight", TAKE},
+    {"ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight", TAKE},
     NAMES_END};
 
 static const struct hf_name gpt_oss_names[] = {
@@ -313,6 +454,11 @@ static const struct hf_name indexer_names[] = {
     .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
 
+#define DELTA                                                                       \
+    .layers = HF_DELTA, .norms_plus_one = true, .musts = {delta_musts, qwen_musts}, \
+    .keys = {common_keys, head_keys, qwen3moe_keys, qwen2moe_keys, delta_keys},     \
+    .names = {attention_names, glm_names, expert_names, qwen2moe_names, delta_names}
+
 const struct hf_arch hf_archs[] = {
     {.model_type = "llama",
      .arch = "llama",
@@ -336,6 +482,46 @@ const struct hf_arch hf_archs[] = {
      .keys = {common_keys, head_keys, granite_keys, mixtral_keys}},
     {GRANITE_MOE, .model_type = "granitemoeshared",
      .keys = {common_keys, head_keys, granite_keys, mixtral_keys, granite_shared_keys}},
+    {.model_type = "granitemoehybrid",
+     .arch = "granitehybrid",
+     .interleave_heads = true,
+     .layers = HF_MAMBA,
+     .keys = {common_keys, head_keys, granite_keys, granite_hybrid_keys, granite_moe_keys},
+     .musts = {silu, granite_hybrid_musts},
+     .names = {attention_names, ffn_names, granite_moe_names, granite_hybrid_names}},
+    {.model_type = "granitemoehybrid",
+     .arch = "granitehybrid",
+     .no_experts = true,
+     .interleave_heads = true,
+     .layers = HF_MAMBA,
+     .keys = {common_keys, head_keys, granite_keys, granite_hybrid_keys, granite_dense_keys},
+     .musts = {silu, granite_hybrid_musts},
+     .names = {attention_names, ffn_names, granite_dense_names, granite_hybrid_names}},
+    {.model_type = "lfm2",
+     .arch = "lfm2",
+     .layers = HF_CONV,
+     .keys = {common_keys, head_keys, lfm2_keys},
+     .musts = {lfm2_musts},
+     .names = {attention_names, lfm2_names}},
+    {.model_type = "lfm2_moe",
+     .arch = "lfm2moe",
+     .layers = HF_CONV,
+     .keys = {common_keys, head_keys, qwen3moe_keys, lfm2_keys},
+     .musts = {lfm2_musts, lfm2moe_musts},
+     .names = {attention_names, lfm2_names, lfm2moe_names}},
+    {.model_type = "nemotron_h",
+     .arch = "nemotron_h_moe",
+     .layers = HF_BLOCKS,
+     .keys = {common_keys, nemotron_keys, routed_keys},
+     .musts = {nemotron_musts},
+     .names = {nemotron_names, nemotron_moe_names}},
+    {.model_type = "nemotron_h",
+     .arch = "nemotron_h",
+     .no_experts = true,
+     .layers = HF_BLOCKS,
+     .keys = {common_keys, nemotron_keys},
+     .musts = {nemotron_musts},
+     .names = {nemotron_names}},
     {.model_type = "mixtral",
      .arch = "llama",
      .interleave_heads = true,
@@ -362,6 +548,11 @@ const struct hf_arch hf_archs[] = {
      .keys = {common_keys, head_keys, qwen3moe_keys},
      .musts = {silu, qwen_musts},
      .names = {attention_names, ffn_names, expert_names}},
+    {DELTA, .model_type = "qwen3_next", .arch = "qwen3next"},
+    {DELTA, .model_type = "qwen3_5", .arch = "qwen35", .tiled_heads = true},
+    {DELTA, .model_type = "qwen3_5_text", .arch = "qwen35", .tiled_heads = true},
+    {DELTA, .model_type = "qwen3_5_moe", .arch = "qwen35moe", .tiled_heads = true},
+    {DELTA, .model_type = "qwen3_5_moe_text", .arch = "qwen35moe", .tiled_heads = true},
     {DEEPSEEK, .model_type = "deepseek_v2", .musts = {silu, routed_musts, v2_musts}},
     {DEEPSEEK, .model_type = "deepseek_v3", .musts = {silu, routed_musts}},
     {DEEPSEEK, .model_type = "kimi_k2", .musts = {silu, routed_musts}},

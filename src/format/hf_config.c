@@ -67,6 +67,12 @@ void hf_put_f32(struct hf_folder *f, const char *name, double v) {
     gguf_write_f32(f->w, key, (float)v);
 }
 
+void hf_put_i32_array(struct hf_folder *f, const char *name, const int32_t *v, size_t n) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
+    gguf_write_i32_array(f->w, key, v, n);
+}
+
 void hf_put_bool(struct hf_folder *f, const char *name, bool v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
@@ -83,14 +89,19 @@ void hf_put_str(struct hf_folder *f, const char *name, const char *v) {
 
 static enum status find_arch(struct hf_folder *f, struct err *err) {
     const char *type = json_string_value(json_object_get(f->config, "model_type"));
-    char known[1024] = "";
+    bool no_experts =
+        json_integer_value(json_object_get(f->config, "num_local_experts")) == 0 &&
+        json_integer_value(json_object_get(f->config, "n_routed_experts")) == 0;
+    char known[2048] = "";
     if (!type)
         return err_set(err, ST_BAD_INPUT, "%s/config.json: model_type is missing", f->path);
     for (size_t i = 0; i < n_folder_archs; i++) {
-        if (str_eq(type, hf_archs[i].model_type))
+        if (str_eq(type, hf_archs[i].model_type) && (!hf_archs[i].no_experts || no_experts))
             f->arch = &hf_archs[i];
         size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", hf_archs[i].model_type);
+        if (!hf_archs[i].no_experts)
+            snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                     hf_archs[i].model_type);
     }
     if (!f->arch) {
         char shown[64];
@@ -145,27 +156,6 @@ static enum status check_must(const struct hf_folder *f, const struct hf_must *m
         snprintf(expected, sizeof expected, "%g: lockstep computes nothing else", m->number);
     }
     return hf_wrong(f, m->name, expected, err);
-}
-
-/* An architecture may have windows in its layers. A model of it without windows says null. */
-static bool has_windows(const struct hf_folder *f) {
-    return !json_is_null(json_object_get(f->text, "sliding_window"));
-}
-
-/* layer_types must be what the architecture's pattern of windows says. */
-static enum status check_layer_types(const struct hf_folder *f, struct err *err) {
-    const json_t *types = hf_value(f->text, "layer_types"), *v;
-    size_t i;
-    uint32_t period = has_windows(f) ? f->arch->window_period : 0;
-    json_array_foreach(types, i, v) {
-        bool window = period != 0 && i % period != period - 1;
-        const char *expected = window ? "sliding_attention" : "full_attention";
-        if (!json_is_string(v) || !str_eq(json_string_value(v), expected))
-            return err_set(err, ST_UNSUPPORTED,
-                           "%s/config.json: layer_types: layer %zu must be %s for lockstep",
-                           f->path, i, expected);
-    }
-    return ST_OK;
 }
 
 /* A window that the architecture does not compute is true as far as it reaches. */
@@ -366,7 +356,7 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: %u layers, %u experts, %u and %u heads make no sense",
                        f->path, f->n_layers, f->n_experts, f->n_heads, f->n_kv_heads);
-    TRY(check_layer_types(f, err));
+    TRY(hf_put_layers(f, err));
     TRY(limit_context(f, err));
     if (f->arch->mla)
         TRY(put_mla(f, err));

@@ -34,6 +34,10 @@ struct hf_folder {
     void **owned; /* parts of rows, made values */
     size_t n_owned, cap_owned;
     uint32_t n_layers, n_experts, n_heads, n_kv_heads;
+    /* Value heads of delta nets, in tiles of one head (v_dim rows) each; first: the rows of
+     * queries and keys, which stand before them in attn_qkv. */
+    struct row_tiling v_heads;
+    uint32_t n_groups; /* of Mamba-2 */
 };
 
 /* A key of GGUF's and where config.json has its value. */
@@ -66,11 +70,31 @@ enum hf_how {
     TRANSPOSE_ODD,
     VALUES_EVEN, /* of each row, values 0, 2, 4... */
     VALUES_ODD,
+    /* Delta nets, whose value heads some architectures tile (hf_folder.v_heads): */
+    TAKE_QKV,    /* rows of queries and keys, then of value heads */
+    TAKE_CONV,   /* the same, [channels, 1, taps], or MLX's [channels, taps, 1] */
+    TAKE_V_ROWS, /* rows of value heads */
+    TAKE_V_COLS, /* columns of value heads */
+    TAKE_V_EACH, /* one row, or value, of each value head */
+    TAKE_V_LOG,  /* the same, the logarithm of what is wanted, with the other sign */
+    /* Mamba-2's vectors, which GGUF has as matrices: */
+    TAKE_COLUMN,     /* a row for each value */
+    TAKE_COLUMN_LOG, /* the same, the logarithm of what is wanted, with the other sign */
+    TAKE_GROUPS,     /* a row for each group */
 };
 struct hf_name {
     const char *to;   /* behind "blk.N." in a layer */
     const char *from; /* behind "model." or "model.layers.N."; %u stands for an expert */
     enum hf_how how;
+};
+
+/* How config.json says what each layer is. */
+enum hf_layers {
+    HF_WINDOWS, /* layer_types: full or sliding attention, as window_period says */
+    HF_DELTA,   /* layer_types: delta nets but for every full_attention_interval-th */
+    HF_CONV,    /* layer_types: attention or short convolutions */
+    HF_MAMBA,   /* layer_types: attention or Mamba-2 */
+    HF_BLOCKS,  /* hybrid_override_pattern: each layer is one block */
 };
 
 #define FOLDER_MAX_LISTS 5
@@ -84,6 +108,9 @@ struct hf_arch {
     bool interleave_heads;  /* RoPE in pairs: GGUF's order of query and key rows */
     bool norms_plus_one;
     bool mla;
+    enum hf_layers layers;
+    bool tiled_heads; /* GGUF tiles the value heads of delta nets */
+    bool no_experts;  /* this row is for models without experts */
 };
 /* hf_archs.c */
 extern const struct hf_arch hf_archs[];
@@ -115,8 +142,12 @@ void hf_put_u32(struct hf_folder *f, const char *name, uint32_t v);
 void hf_put_f32(struct hf_folder *f, const char *name, double v);
 void hf_put_bool(struct hf_folder *f, const char *name, bool v);
 void hf_put_str(struct hf_folder *f, const char *name, const char *v);
+void hf_put_i32_array(struct hf_folder *f, const char *name, const int32_t *v, size_t n);
 /* Finds the architecture and writes its keys. */
 enum status hf_read_config(struct hf_folder *f, struct err *err);
+
+/* hf_layers.c. The keys that say what each layer is, once the heads are counted. */
+enum status hf_put_layers(struct hf_folder *f, struct err *err);
 
 /* hf_rope.c. The keys of RoPE, once the architecture and the number of heads are known. */
 enum status hf_put_rope(struct hf_folder *f, struct err *err);

@@ -380,6 +380,75 @@ static void turn(struct source *s) {
     s->n_cols = rows;
 }
 
+/* mlx-lm turns the filters of a convolution and adds 1 to the norms at once. */
+static bool is_turned_by_mlx(const struct hf_folder *f) {
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const struct safe_tensor *t = f->tensors[i].t;
+        if (str_ends(t->name, ".conv1d.weight") && t->n_dims == 3)
+            return t->dims[2] == 1 && t->dims[1] != 1;
+    }
+    return false;
+}
+
+static enum status squeeze(const struct hf_folder *f, const struct safe_tensor *t,
+                           struct source *s, struct err *err) {
+    if (t->n_dims != 3 || s->refused_form || (t->dims[1] != 1 && t->dims[2] != 1))
+        return bad_shape(f, t->name, "expected [channels, 1, taps]", err);
+    s->n_rows = t->dims[0];
+    s->n_cols = t->dims[1] * t->dims[2];
+    s->n = 1;
+    s->rows.row_bytes = s->n_cols * s->elem_bytes;
+    return ST_OK;
+}
+
+/* What becomes of a delta net's tensors. */
+static enum status apply_delta(const struct hf_folder *f, enum hf_how how,
+                               const struct safe_tensor *t, struct source *s, struct err *err) {
+    struct row_tiling tiling = f->v_heads;
+    bool one = how == TAKE_V_EACH || how == TAKE_V_LOG, cols = how == TAKE_V_COLS;
+    if (how == TAKE_CONV)
+        TRY(squeeze(f, t, s, err));
+    if (how == TAKE_V_LOG) {
+        if (s->refused_form || !s->vector)
+            return bad_shape(f, t->name, "expected a vector", err);
+        s->rows.form = ROWS_NEG_EXP;
+        s->type = QT_F32;
+    }
+    if (!f->arch->tiled_heads)
+        return ST_OK;
+    if (one)
+        tiling.block = 1;
+    if (how != TAKE_QKV && how != TAKE_CONV)
+        tiling.first = 0;
+    tiling.columns = cols;
+    uint64_t n = cols || s->vector ? s->n_cols : s->n_rows;
+    if (s->n != 1 || (cols && s->vector) ||
+        n != tiling.first + (uint64_t)tiling.block * tiling.n_groups * tiling.n_per_group)
+        return bad_shape(f, t->name, "its shape is not that of the value heads", err);
+    if (cols && s->refused_form &&
+        (tiling.block % QK != 0 || tiling.block % MAX(s->rows.scale_cols, 1u) != 0))
+        return bad_shape(f, t->name, "a value head is not whole blocks of it", err);
+    s->rows.tiling = tiling;
+    return ST_OK;
+}
+
+/* A vector becomes a matrix of n_rows rows. */
+static enum status stand(const struct hf_folder *f, enum hf_how how,
+                         const struct safe_tensor *t, struct source *s, struct err *err) {
+    uint64_t n_rows = how == TAKE_GROUPS ? f->n_groups : s->n_cols;
+    if (s->refused_form || !s->vector || n_rows == 0 || s->n_cols % n_rows != 0)
+        return bad_shape(f, t->name, "expected a vector of whole groups", err);
+    s->vector = false;
+    s->n_rows = n_rows;
+    s->n_cols /= n_rows;
+    s->rows.row_bytes = s->n_cols * s->elem_bytes;
+    if (how == TAKE_COLUMN_LOG) {
+        s->rows.form = ROWS_NEG_EXP;
+        s->type = QT_F32;
+    }
+    return ST_OK;
+}
+
 static enum status apply(const struct hf_folder *f, const struct hf_name *name,
                          const struct safe_tensor *t, struct source *s, struct err *err) {
     enum hf_how how = name->how;
@@ -406,7 +475,8 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
         s->rows.col_bytes *= 2;
         s->n_cols /= 2;
     }
-    if (how == TAKE_NORM && f->arch->norms_plus_one) {
+    if (how == TAKE_NORM && f->arch->norms_plus_one &&
+        !(f->arch->layers == HF_DELTA && is_turned_by_mlx(f))) {
         if (s->refused_form || !s->vector)
             return bad_shape(f, t->name, "expected a vector", err);
         s->rows.form = ROWS_PLUS_ONE;
@@ -419,7 +489,9 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
             return bad_shape(f, t->name, "its rows are not whole heads", err);
         s->rows.halves = (uint32_t)(n / n_heads);
     }
-    return ST_OK;
+    if (how >= TAKE_COLUMN)
+        return stand(f, how, t, s, err);
+    return how >= TAKE_QKV ? apply_delta(f, how, t, s, err) : ST_OK;
 }
 
 /* ---- adding -------------------------------------------------------------------------- */
@@ -542,40 +614,49 @@ enum status hf_add_vector(struct hf_folder *f, const char *to, const float *valu
 
 /* What the names of the language model begin with. */
 static const char *const prefixes[] = {"model.", "language_model.model.",
-                                       "model.language_model."};
+                                       "model.language_model.", "backbone."};
+/* Its embedding. */
+static const char *const embeddings[] = {"embed_tokens.weight", "embeddings.weight"};
 
-static const char *find_prefix(const struct hf_folder *f) {
+/* The embedding, and what its name begins with; NULL: there is none. */
+static const struct safe_tensor *find_embedding(const struct hf_folder *f,
+                                                const char **prefix) {
     char name[64];
-    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
-        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-        if (hf_find(f, name))
-            return prefixes[i];
-    }
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++)
+        for (size_t k = 0; k < ARRAY_LEN(embeddings); k++) {
+            snprintf(name, sizeof name, "%s%s", prefixes[i], embeddings[k]);
+            const struct hf_tensor *t = hf_find(f, name);
+            *prefix = prefixes[i];
+            if (t)
+                return t->t;
+        }
     return NULL;
 }
 
 enum status hf_n_vocab(const struct hf_folder *f, uint32_t *out, struct err *err) {
-    char name[64];
-    const char *prefix = find_prefix(f);
-    if (!prefix)
+    const char *prefix;
+    const struct safe_tensor *t = find_embedding(f, &prefix);
+    if (!t)
         return err_set(err, ST_BAD_INPUT, "%s: the tensor model.embed_tokens.weight is missing",
                        f->path);
-    snprintf(name, sizeof name, "%sembed_tokens.weight", prefix);
-    const struct safe_tensor *t = hf_find(f, name)->t;
     if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > (1u << 24))
-        return bad_shape(f, name, "expected [tokens, values]", err);
+        return bad_shape(f, t->name, "expected [tokens, values]", err);
     *out = (uint32_t)t->dims[0];
     return ST_OK;
 }
 
 static enum status add_ends(struct hf_folder *f, const char *prefix, struct err *err) {
-    static const struct hf_name embd = {"token_embd.weight", "embed_tokens.weight", TAKE},
-                                norm = {"output_norm.weight", "norm.weight", TAKE_NORM};
+    static const struct hf_name begins[] = {
+        {"token_embd.weight", "embed_tokens.weight", TAKE},
+        {"token_embd.weight", "embeddings.weight", TAKE},
+        {"output_norm.weight", "norm.weight", TAKE_NORM},
+        {"output_norm.weight", "norm_f.weight", TAKE},
+        {"token_embd_norm.weight", "embedding_norm.weight", TAKE}};
     static const struct hf_name heads[] = {
         {"output.weight", "lm_head.weight", TAKE},
         {"output.weight", "language_model.lm_head.weight", TAKE}};
-    TRY(add_named(f, embd.to, &embd, prefix, err));
-    TRY(add_named(f, norm.to, &norm, prefix, err));
+    for (size_t i = 0; i < ARRAY_LEN(begins); i++)
+        TRY(add_named(f, begins[i].to, &begins[i], prefix, err));
     if (json_is_true(hf_value(f->config, "tie_word_embeddings")))
         return ST_OK; /* some files hold the matrix twice */
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
@@ -634,7 +715,8 @@ static enum status check_unused(const struct hf_folder *f, const char *prefix,
 }
 
 enum status hf_read_tensors(struct hf_folder *f, struct err *err) {
-    const char *prefix = find_prefix(f);
+    const char *prefix;
+    find_embedding(f, &prefix);
     TRY(add_ends(f, prefix, err));
     TRY(hf_add_rope_factors(f, err));
     for (uint32_t l = 0; l < f->n_layers; l++)

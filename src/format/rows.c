@@ -2,6 +2,7 @@
  * code. */
 #include "format/rows.h"
 
+#include "base/exact.h"
 #include "base/util.h"
 
 #include <math.h>
@@ -10,7 +11,18 @@ bool tensor_has_data(const struct gguf_tensor *t) {
     return t->data != NULL || t->rows != NULL;
 }
 
+static uint64_t stored_in_tiling(const struct row_tiling *t, uint64_t i) {
+    if (i < t->first)
+        return i;
+    uint64_t block = (i - t->first) / t->block, in = (i - t->first) % t->block;
+    uint64_t stored = block % t->n_groups * t->n_per_group + block / t->n_groups;
+    return t->first + stored * t->block + in;
+}
+
+/* Of a row, or of a value of a vector. */
 static uint64_t stored_index(const struct tensor_rows *s, uint64_t i) {
+    if (s->tiling.block != 0 && !s->tiling.columns)
+        return stored_in_tiling(&s->tiling, i);
     if (s->halves == 0)
         return i;
     uint64_t in = i % s->halves;
@@ -45,11 +57,12 @@ static void gather(const struct tensor_rows *s, bool vector, const uint8_t *valu
     }
 }
 
-static void add_one(const struct tensor_rows *s, const uint8_t *values, uint64_t begin,
-                    uint64_t end, uint8_t *out) {
+static void change(const struct tensor_rows *s, const uint8_t *values, uint64_t begin,
+                   uint64_t end, uint8_t *out) {
     size_t size = qtype_info(s->from)->block_bytes;
     for (uint64_t c = begin; c < end; c++) {
-        float v = get_float(s->from, values + c * size) + 1.0f;
+        float v = get_float(s->from, values + stored_index(s, c) * size);
+        v = s->form == ROWS_PLUS_ONE ? v + 1.0f : (float)-exact_exp64(v);
         memcpy(out, &v, sizeof v);
         out += sizeof v;
     }
@@ -152,19 +165,21 @@ static struct row_at find_row(const struct gguf_tensor *t, uint64_t row) {
 static bool as_stored(const struct gguf_tensor *t) {
     const struct tensor_rows *s = t->rows;
     return s->form == ROWS_PLAIN && s->col_bytes == qtype_info(s->from)->block_bytes &&
-           (t->n_dims > 1 || s->halves == 0);
+           (s->tiling.block == 0 || !s->tiling.columns) &&
+           (t->n_dims > 1 || (s->halves == 0 && s->tiling.block == 0));
 }
 
-static void make_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, uint64_t end,
-                     uint8_t *out) {
+/* Stored columns [begin, end); of a vector, the ones that are wanted. */
+static void convert(const struct gguf_tensor *t, const struct row_at at, uint64_t begin,
+                    uint64_t end, uint8_t *out) {
     const struct tensor_rows *s = t->rows;
-    const struct row_at at = find_row(t, row);
     switch (s->form) {
     case ROWS_PLAIN:
         gather(s, t->n_dims == 1, at.values, begin, end, out);
         break;
     case ROWS_PLUS_ONE:
-        add_one(s, at.values, begin, end, out);
+    case ROWS_NEG_EXP:
+        change(s, at.values, begin, end, out);
         break;
     case ROWS_FP8:
         fp8_blocks(s, &at, begin, end, out);
@@ -188,6 +203,22 @@ static void make_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, 
 static size_t column_at(const struct gguf_tensor *t, uint64_t col) {
     const struct qtype_info *info = qtype_info(t->type);
     return (size_t)(col / info->block_values * info->block_bytes);
+}
+
+static void make_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, uint64_t end,
+                     uint8_t *out) {
+    const struct row_tiling *tiling = &t->rows->tiling;
+    const struct row_at at = find_row(t, row);
+    if (tiling->block == 0 || !tiling->columns) {
+        convert(t, at, begin, end, out);
+        return;
+    }
+    for (uint64_t c = begin, next; c < end; c = next) {
+        next = MIN((c / tiling->block + 1) * tiling->block, end);
+        uint64_t stored = stored_in_tiling(tiling, c);
+        convert(t, at, stored, stored + (next - c), out);
+        out += column_at(t, next - c);
+    }
 }
 
 static const uint8_t *row_in_place(const struct gguf_tensor *t, uint64_t row) {
@@ -248,7 +279,10 @@ void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint6
         gguf_forget(g, t->data + begin * row_bytes, n * row_bytes);
         return;
     }
-    /* Whole heads, where rows change places within them; small errors only cost a second read. */
+    /* Whole heads, where rows change places within them; small errors only cost a second read.
+     * Rows in tiles lie all over the tensor, which is then kept. */
+    if (s->tiling.block != 0)
+        return;
     for (uint64_t row = begin; row < begin + n;) {
         uint64_t in = row % s->rows_per_part,
                  left = MIN(s->rows_per_part - in, begin + n - row);

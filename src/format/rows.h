@@ -14,6 +14,7 @@
 enum rows_form {
     ROWS_PLAIN,    /* f32, f16, bf16 */
     ROWS_PLUS_ONE, /* the same, as f32, plus 1 */
+    ROWS_NEG_EXP,  /* the same, x becomes -exp(x) as f32 */
     ROWS_FP8,      /* e4m3 bytes, a scale for scale_rows x scale_cols of them -> QT_F8_E4M3 */
     ROWS_MXFP4,    /* gpt-oss, MLX: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
@@ -26,9 +27,18 @@ struct rows_part {
     const uint8_t *values, *scales, *biases;
 };
 
+/* Blocks of `block` rows that are stored group by group, n_per_group each, and are wanted the
+ * first of every group, then the second of every group, and so on. */
+struct row_tiling {
+    uint64_t first; /* rows before this one stay where they are */
+    uint32_t block; /* 0: as stored */
+    uint32_t n_groups, n_per_group;
+    bool columns; /* it is columns (of a matrix) that move, and not rows */
+};
+
 struct tensor_rows {
     enum rows_form form;
-    enum qtype from;          /* ROWS_PLAIN, ROWS_PLUS_ONE: how values are stored */
+    enum qtype from;          /* ROWS_PLAIN, _PLUS_ONE, _NEG_EXP: how values are stored */
     struct rows_part *parts;  /* [matrices of the tensor] */
     uint64_t rows_per_part;   /* of the tensor */
     uint64_t row_bytes;       /* from one row of values to the next */
@@ -40,6 +50,7 @@ struct tensor_rows {
     /* Heads of this many rows (of a vector: values) whose halves become neighbours: row 2i + j
      * is the stored row i + j * halves / 2. 0: as stored. */
     uint32_t halves;
+    struct row_tiling tiling;
 };
 
 /* False for a file that has only a header. */

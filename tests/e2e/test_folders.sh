@@ -39,12 +39,13 @@ for file in "$golden"/logits/*.gguf; do
     case $name in
     gemma3) gguf=$name.gguf ;;      # norms are stored less one
     llama-rope3) gguf=$name.gguf ;; # factors are computed
+    qwen3next | qwen35* | granitehybrid | nemotron_h*) gguf=$name.gguf ;; # decays are stored as logarithms
     *) gguf=$file ;;
     esac
     same_bits "$name" "$gguf" --kv f32
     rm -rf "$name" "$name.gguf"
 done
-[ $n -ge 17 ] || fail "only $n models in golden/logits"
+[ $n -ge 20 ] || fail "only $n models in golden/logits"
 
 # config.json as transformers 5 writes it, and a language model beside a picture tower.
 for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
@@ -52,8 +53,18 @@ for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
     same_bits v5 v5.gguf --kv f32
     rm -rf v5
 done
-make_folder "$golden/logits/gemma3.gguf" nested --gguf nested.gguf --nested
-same_bits nested nested.gguf
+for name in gemma3 qwen35; do
+    make_folder "$golden/logits/$name.gguf" nested --gguf nested.gguf --nested
+    same_bits nested nested.gguf
+    rm -rf nested
+done
+
+# Delta nets as mlx-lm stores them.
+for name in qwen3next qwen35moe; do
+    make_folder "$golden/logits/$name.gguf" turned --gguf turned.gguf --mlx-lm
+    same_bits turned turned.gguf --kv f32
+    rm -rf turned
+done
 
 # What multiplies cos and sin: transformers' attention_factor is all of it; attn_factor, which vLLM reads and
 # DeepSeek-R1-0528-Qwen3-8B is published with, multiplies what the factor gives, here 1 + 0.1 ln 4.

@@ -9,7 +9,7 @@ the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
                     [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
-                    [--granite] [--pieces]
+                    [--granite] [--pieces] [--mlx-lm]
 """
 import argparse
 import json
@@ -38,13 +38,16 @@ SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L
 TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
           r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
           r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-PATTERNS = {"llama-bpe": [CL100K % r"\p{N}{1,3}"], "glm4": [CL100K % r"\p{N}{1,3}"],
+QWEN35 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+PATTERNS = {"qwen35": [QWEN35], "lfm2": [CL100K % r"\p{N}{1,3}"], "pixtral": [CL100K % r"\p{N}{1,3}"],
+            "llama-bpe": [CL100K % r"\p{N}{1,3}"], "glm4": [CL100K % r"\p{N}{1,3}"],
             "qwen2": [CL100K % r"\p{N}"], "dbrx": [CL100K % r"\p{N}{1,3}"],
             "seed-coder": [SEED], "tekken": [TEKKEN], "default": None,  # of which no folder says so
              "gpt-4o": [O200K], "minimax-m2": [O200K],
             "deepseek-v3": DEEPSEEK, "gpt-2": None,
             "deepseek-llm": DEEPSEEK}  # not its own, which lists letters by the hundred: ids are the same
-IGNORE_MERGES = {"llama-bpe", "tekken"}
+IGNORE_MERGES = {"llama-bpe", "tekken", "lfm2", "pixtral"}
 
 
 # ---- GGUF ---------------------------------------------------------------------------------
@@ -384,6 +387,12 @@ INDEXED = dict(LATENT, **{"indexer.attn_q_b.weight": "self_attn.indexer.wq_b.wei
                           "indexer.proj.weight": "self_attn.indexer.weights_proj.weight",
                           "indexer.k_norm.weight": "self_attn.indexer.k_norm.weight",
                           "indexer.k_norm.bias": "self_attn.indexer.k_norm.bias"})
+DELTA = {"post_attention_norm.weight": "post_attention_layernorm.weight",
+         "attn_qkv.weight": "linear_attn.in_proj_qkv.weight", "attn_gate.weight": "linear_attn.in_proj_z.weight",
+         "ssm_beta.weight": "linear_attn.in_proj_b.weight", "ssm_alpha.weight": "linear_attn.in_proj_a.weight",
+         "ssm_ba.weight": "linear_attn.in_proj_ba.weight", "ssm_conv1d.weight": "linear_attn.conv1d.weight",
+         "ssm_dt.bias": "linear_attn.dt_bias", "ssm_a": "linear_attn.A_log",
+         "ssm_norm.weight": "linear_attn.norm.weight", "ssm_out.weight": "linear_attn.out_proj.weight"}
 SPECIAL = {
     "deepseek2": LATENT,
     "deepseek32": INDEXED, "glm-dsa": INDEXED,
@@ -392,6 +401,7 @@ SPECIAL = {
                  "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
                  "ffn_down_shexp.weight": "mlp.shared_expert.down_proj.weight"},
     "glm4moe": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
+    "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
     "gpt-oss": {"post_attention_norm.weight": "post_attention_layernorm.weight",
                 "ffn_gate_inp.weight": "mlp.router.weight", "ffn_gate_inp.bias": "mlp.router.bias"},
     "gemma3": {"ffn_norm.weight": "pre_feedforward_layernorm.weight",
@@ -411,7 +421,27 @@ SPECIAL = {
                    "ffn_down_exps.weight": "block_sparse_moe.output_linear.weight",
                    "ffn_down_shexp.weight": "shared_mlp.output_linear.weight"},
 }
-MODEL_TYPE = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
+MAMBA = {"ssm_in.weight": "in_proj.weight", "ssm_conv1d.weight": "conv1d.weight", "ssm_conv1d.bias": "conv1d.bias",
+         "ssm_dt.bias": "dt_bias", "ssm_a": "A_log", "ssm_d": "D", "ssm_norm.weight": "norm.weight",
+         "ssm_out.weight": "out_proj.weight"}
+SPECIAL["granitehybrid"] = {**SPECIAL["granitemoe"], **{k: "mamba." + v for k, v in MAMBA.items()}}
+SPECIAL["nemotron_h"] = {**{k: v.replace("self_attn.", "mixer.").replace("mlp.", "mixer.") for k, v in COMMON.items()},
+                         **{k: "mixer." + v for k, v in MAMBA.items()}, "attn_norm.weight": "norm.weight"}
+SPECIAL["nemotron_h_moe"] = SPECIAL["nemotron_h"]
+LFM2 = {"attn_norm.weight": "operator_norm.weight", "attn_output.weight": "self_attn.out_proj.weight",
+        "attn_q_norm.weight": "self_attn.q_layernorm.weight", "attn_k_norm.weight": "self_attn.k_layernorm.weight",
+        "shortconv.in_proj.weight": "conv.in_proj.weight", "shortconv.conv.weight": "conv.conv.weight",
+        "shortconv.out_proj.weight": "conv.out_proj.weight", "ffn_norm.weight": "ffn_norm.weight",
+        "ffn_gate_inp.weight": "feed_forward.gate.weight", "exp_probs_b.bias": "feed_forward.expert_bias"}
+for p, w in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
+    LFM2["ffn_%s.weight" % p] = "feed_forward.%s.weight" % w
+    LFM2["ffn_%s_exps.weight" % p] = "feed_forward.experts.%%d.%s.weight" % w
+SPECIAL["lfm2"] = SPECIAL["lfm2moe"] = LFM2
+for arch in ("qwen3next", "qwen35moe"):
+    SPECIAL[arch] = {**DELTA, **SPECIAL["qwen2moe"]}
+MODEL_TYPE = {"lfm2moe": "lfm2_moe", "granitehybrid": "granitemoehybrid", "nemotron_h_moe": "nemotron_h",
+              "qwen3next": "qwen3_next", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe",
+              "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
               "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2",
               "ernie4_5-moe": "ernie4_5_moe"}
 
@@ -422,12 +452,15 @@ class Maker:
         self.arch = g.keys["general.architecture"]
         self.n_heads = self.key("attention.head_count")
         self.n_kv = self.key("attention.head_count_kv")
+        if isinstance(self.n_kv, list):  # none in layers that are not attention
+            self.kv_of_layers, self.n_kv = self.n_kv, max(self.n_kv)
         self.n_experts = self.key("expert_count", 0)
         self.names = dict(COMMON)
         self.names.update(SPECIAL.get(self.arch, {}))
         if self.arch == "llama" and self.n_experts:
             self.names.update(MIXTRAL)
         self.prefix = "model."
+        self.grouped, self.joined = {}, {}
 
     def key(self, name, default=None):
         return self.g.keys.get(self.arch + "." + name, default)
@@ -455,9 +488,13 @@ class Maker:
         if self.folder.options.v5:
             self.rope_parameters(c)
         if self.folder.options.nested:
-            self.prefix = "language_model.model."
+            gemma = arch == "gemma3"
+            self.prefix = "language_model.model." if gemma else "model.language_model."
             self.folder.put("vision_tower.embeddings.weight", "F32", (2, 2), bytes(16))
-            return {"model_type": "gemma3", "text_config": c}
+            outer = c["model_type"]
+            c["model_type"] = outer if gemma else outer + "_text"
+            return {"model_type": "gemma3" if gemma else outer, "text_config": c,
+                    "tie_word_embeddings": c["tie_word_embeddings"]}
         return c
 
     def rope_parameters(self, c):
@@ -578,6 +615,93 @@ class Maker:
 
     def config_qwen3(self, c):
         c.update(use_sliding_window=False, attention_bias=False)
+
+    def config_qwen3next(self, c):
+        """modeling_qwen3_next.py: q, k, v and z of a key head stand together in one matrix; norms less one, but for
+        that of the gated results."""
+        k = self.key
+        n_k, n_v, d = k("ssm.group_count"), k("ssm.time_step_rank"), k("ssm.state_size")
+        self.per, self.v_dim = n_v // n_k, k("ssm.inner_size") // n_v
+        c.update(linear_num_key_heads=n_k, linear_num_value_heads=n_v, linear_key_head_dim=d, hidden_act="silu",
+                 linear_value_head_dim=self.v_dim, linear_conv_kernel_dim=k("ssm.conv_kernel"),
+                 partial_rotary_factor=k("rope.dimension_count") / c["head_dim"],
+                 layer_types=["full_attention" if i % 4 == 3 else "linear_attention"
+                              for i in range(c["num_hidden_layers"])])
+        if self.n_experts:
+            self.config_qwen3moe(c)
+            c["shared_expert_intermediate_size"] = k("expert_shared_feed_forward_length")
+        if self.arch == "qwen3next":
+            self.join_qkvz(n_k, d)
+
+    def config_qwen35(self, c):
+        """Matrices of their own; value heads stand group by group, where the GGUF has the first of each group first."""
+        self.config_qwen3next(c)
+        c["attn_output_gate"] = True
+        if self.n_experts:
+            del c["intermediate_size"]
+        n_k, keys = self.key("ssm.group_count"), 2 * self.key("ssm.group_count") * self.key("ssm.state_size")
+        self.grouped = {"attn_qkv.weight": (keys, self.v_dim), "attn_gate.weight": (0, self.v_dim),
+                        "ssm_conv1d.weight": (keys, self.v_dim), "ssm_beta.weight": (0, 1), "ssm_alpha.weight": (0, 1),
+                        "ssm_dt.bias": (0, 1), "ssm_a": (0, 1), "ssm_out.weight": (0, self.v_dim)}
+        self.order = [j * n_k + g for g in range(n_k) for j in range(self.per)]
+
+    config_qwen35moe = config_qwen35
+
+    def join_qkvz(self, n_k, d):
+        for name in [n for n in self.g.tensors if n.endswith("attn_qkv.weight")]:
+            (dims, kind, qkv), (_, _, z) = self.g.tensors[name], self.g.tensors[name.replace("qkv", "gate")]
+            qkv, z, v = rows_of(dims, kind, qkv), rows_of(dims, kind, z), self.per * self.v_dim
+            rows = []
+            for h in range(n_k):
+                rows += qkv[h * d:(h + 1) * d] + qkv[(n_k + h) * d:(n_k + h + 1) * d]
+                rows += qkv[2 * n_k * d + h * v:2 * n_k * d + (h + 1) * v] + z[h * v:(h + 1) * v]
+            self.joined[name] = (dims[0], kind, rows)
+
+    def config_lfm2(self, c):
+        """modeling_lfm2.py: the width of the FFN is two thirds of that in config.json, times a factor, rounded up."""
+        del c["rms_norm_eps"], c["head_dim"]
+        c.update(norm_eps=self.key("attention.layer_norm_rms_epsilon"), conv_L_cache=self.key("shortconv.l_cache"),
+                 conv_bias=False, block_auto_adjust_ff_dim=True,
+                 intermediate_size=3 * c["intermediate_size"] - 3, block_ffn_dim_multiplier=0.5, block_multiple_of=8,
+                 layer_types=["full_attention" if n else "conv" for n in self.kv_of_layers])
+
+    def config_lfm2moe(self, c):
+        self.config_lfm2(c)
+        k = self.key
+        c.update(num_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"), num_dense_layers=k("leading_dense_block_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"), norm_topk_prob=True, use_expert_bias=True,
+                 routed_scaling_factor=1.0, full_attn_idxs=[i for i, n in enumerate(self.kv_of_layers) if n])
+        c["intermediate_size"] = k("feed_forward_length")
+        c["block_auto_adjust_ff_dim"] = False
+        del c["layer_types"]  # older files
+
+    def config_granitehybrid(self, c):
+        k = self.key
+        self.config_granitemoe(c)
+        c.update(model_type="granitemoehybrid", position_embedding_type="nope", head_dim=k("attention.key_length"),
+                 mamba_n_heads=k("ssm.time_step_rank"), mamba_d_head=k("ssm.inner_size") // k("ssm.time_step_rank"),
+                 mamba_d_state=k("ssm.state_size"), mamba_n_groups=k("ssm.group_count"), mamba_d_conv=k("ssm.conv_kernel"),
+                 mamba_expand=2, mamba_conv_bias=True, mamba_proj_bias=False,
+                 layer_types=["attention" if n else "mamba" for n in self.kv_of_layers])
+
+    def config_nemotron_h(self, c):
+        k = self.key
+        del c["rms_norm_eps"], c["hidden_act"]
+        self.prefix = "backbone."
+        widths = k("feed_forward_length")
+        letter = lambda kv, ff: "*" if kv else ("E" if self.n_experts else "-") if ff else "M"
+        c.update(hybrid_override_pattern="".join(map(letter, self.kv_of_layers, widths)), mlp_hidden_act="relu2",
+                 layer_norm_epsilon=k("attention.layer_norm_rms_epsilon"), intermediate_size=max(widths), use_bias=False,
+                 mamba_num_heads=k("ssm.time_step_rank"), mamba_head_dim=k("ssm.inner_size") // k("ssm.time_step_rank"),
+                 ssm_state_size=k("ssm.state_size"), n_groups=k("ssm.group_count"), conv_kernel=k("ssm.conv_kernel"),
+                 use_conv_bias=True, mlp_bias=False, attention_bias=False)
+        if self.n_experts:
+            c.update(n_routed_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                     moe_intermediate_size=k("expert_feed_forward_length"), n_shared_experts=k("expert_shared_count"),
+                     moe_shared_expert_intermediate_size=k("expert_shared_feed_forward_length"), n_group=1, topk_group=1,
+                     norm_topk_prob=k("expert_weights_norm"), routed_scaling_factor=k("expert_weights_scale"))
+
+    config_nemotron_h_moe = config_nemotron_h
 
     def config_granitemoe(self, c):
         k = self.key
@@ -731,8 +855,48 @@ class Maker:
             self.folder.affine[name[:-len(".weight")]] = {"group_size": o.group, "bits": 8}
         return put_mlx(self.folder, name, rows, cols, values, n)
 
+    def put_recurrent(self, gguf_name, name):
+        """What is special in the tensors of layers with a state; False: nothing is."""
+        dims, kind, data = self.g.tensors[gguf_name]
+        part = gguf_name.split(".", 2)[-1]
+        if part in ("ssm_d", "ssm_norm.weight") and len(dims) == 2:
+            dims = (math.prod(dims),)
+            self.folder.put(name, DTYPE[kind], dims, data)
+            return True
+        if part == "ssm_a":
+            dims = (math.prod(dims),)
+            logs = [f32(math.log(-v)) for v in floats(kind, data)]
+            self.g.tensors[gguf_name][2] = array("f", [-math.exp(v) for v in logs]).tobytes()
+            data = array("f", logs).tobytes()
+        if gguf_name in self.joined:
+            cols, kind, rows = self.joined[gguf_name]
+            self.folder.put(name.replace("qkv", "qkvz"), DTYPE[kind], (len(rows), cols), b"".join(rows))
+            return True
+        if self.joined and part == "attn_gate.weight":
+            return True  # joined
+        if part in self.grouped:
+            first, block = self.grouped[part]
+            cells = [data[i:i + 4] for i in range(0, len(data), 4)] if len(dims) == 1 else rows_of(dims, kind, data)
+            if part == "ssm_out.weight":
+                cells = transpose(cells, BLOCK[kind][1])
+            blocks = [cells[first + i * block:first + (i + 1) * block] for i in range(len(self.order))]
+            cells = cells[:first] + [c for i in self.order for c in blocks[i]]
+            if part == "ssm_out.weight":
+                cells = transpose(cells, BLOCK[kind][1])
+            data = b"".join(cells)
+        if part in ("ssm_conv1d.weight", "shortconv.conv.weight"):
+            shape = (dims[1], dims[0], 1) if self.folder.options.mlx_lm else (dims[1], 1, dims[0])
+            self.folder.put(name, DTYPE[kind], shape, data)
+        elif part in self.grouped or part == "ssm_a":
+            self.folder.put(name, DTYPE[kind], dims[::-1], data)
+        else:
+            return False
+        return True
+
     def put_tensor(self, gguf_name, name):
         dims, kind, data = self.g.tensors[gguf_name]
+        if re.search(r"ssm_|shortconv|attn_(qkv|gate)", gguf_name) and self.put_recurrent(gguf_name, name):
+            return
         if gguf_name.endswith("ffn_gate_inp_shexp.weight"):  # a matrix of one row there
             self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
             return
@@ -740,7 +904,9 @@ class Maker:
             self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
             return
         if len(dims) == 1:
-            if self.arch in ("gemma", "gemma3") and "norm" in gguf_name:
+            delta = self.arch in ("qwen3next", "qwen35", "qwen35moe")
+            if "norm" in gguf_name and (self.arch in ("gemma", "gemma3") or (
+                    delta and "ssm_norm" not in gguf_name and not self.folder.options.mlx_lm)):
                 less = [f32(v - 1) for v in floats(kind, data)]
                 self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()
                 data = array("f", less).tobytes()
@@ -754,7 +920,7 @@ class Maker:
             return
         rows = rows_of(dims, kind, data)
         heads = None
-        if self.arch in ("llama", "granitemoe", "mistral3", "smollm3") and re.search(r"attn_[qk]\.weight", gguf_name):
+        if self.arch in ("llama", "granitemoe", "granitehybrid", "mistral3", "smollm3") and re.search(r"attn_[qk]\.weight", gguf_name):
             heads = self.n_heads if "attn_q" in gguf_name else self.n_kv
             rows = unpermute(rows, heads)
         worth = self.put_matrix(gguf_name, name, dims[1], dims[0], kind, b"".join(rows))
@@ -785,6 +951,16 @@ class Maker:
                                           data[e * size:(e + 1) * size]))
         if worths[0]:
             self.g.tensors[gguf_name][1:] = [worths[0][0], b"".join(w[1] for w in worths)]
+
+    def put_stacked_experts(self, layer):
+        """modeling_qwen3_5_moe.py: gate's rows, then up's, of each expert; no names of single experts."""
+        blk, out = "blk.%d." % layer, "%slayers.%d.mlp.experts." % (self.prefix, layer)
+        (gate, kind, a), (_, _, b), (down, _, c) = [self.g.tensors[blk + "ffn_%s_exps.weight" % p]
+                                                    for p in ("gate", "up", "down")]
+        size, n = len(a) // gate[2], gate[2]
+        both = b"".join(part[e * size:(e + 1) * size] for e in range(n) for part in (a, b))
+        self.folder.put(out + "gate_up_proj", DTYPE[kind], (n, 2 * gate[1], gate[0]), both)
+        self.folder.put(out + "down_proj", DTYPE[kind], down[::-1], c)
 
     def put_granite_experts(self, layer):
         """modeling_granitemoe.py: gate's rows, then up's, of each expert in one tensor of three dimensions."""
@@ -858,9 +1034,11 @@ class Maker:
         for name in list(self.g.tensors):
             m = re.match(r"blk\.(\d+)\.(.*)", name)
             if name == "token_embd.weight":
-                self.put_tensor(name, self.prefix + "embed_tokens.weight")
+                self.put_tensor(name, self.prefix + ("embeddings" if self.prefix == "backbone." else "embed_tokens") + ".weight")
             elif name == "output_norm.weight":
-                self.put_tensor(name, self.prefix + "norm.weight")
+                self.put_tensor(name, self.prefix + ("norm_f" if self.prefix == "backbone." else "norm") + ".weight")
+            elif name == "token_embd_norm.weight":
+                self.put_tensor(name, self.prefix + "embedding_norm.weight")
             elif name == "output.weight":
                 self.put_tensor(name, "lm_head.weight")
             elif name.startswith("rope_"):
@@ -872,7 +1050,10 @@ class Maker:
             elif self.arch == "gpt-oss" and "_exps" in name:
                 if m.group(2) == "ffn_gate_exps.weight":
                     self.put_gpt_oss_experts(int(m.group(1)))
-            elif self.arch == "granitemoe" and re.search("_exps|(gate|up)_shexp", name):
+            elif self.arch == "qwen35moe" and "_exps" in name and not self.folder.options.mlx_lm:
+                if m.group(2) == "ffn_gate_exps.weight":
+                    self.put_stacked_experts(int(m.group(1)))
+            elif self.arch in ("granitemoe", "granitehybrid") and re.search("_exps|(gate|up)_shexp", name):
                 if m.group(2) == "ffn_gate_exps.weight":
                     self.put_granite_experts(int(m.group(1)))
             else:
@@ -977,6 +1158,7 @@ def main():
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
+    a.add_argument("--mlx-lm", action="store_true", help="norms and convolutions as mlx-lm stores them")
     a.add_argument("--nested", action="store_true", help="the language model of one that sees pictures")
     a.add_argument("--group", type=int, default=0)
     a.add_argument("--pieces", action="store_true", help="of a vocabulary: tokenizer.model instead of tokenizer.json, and "
