@@ -13,7 +13,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
-#include "kernels/roof.h"
+#include "roof/roof.h"
 
 #include <stdio.h>
 #include <stdlib.h>

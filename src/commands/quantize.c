@@ -5,7 +5,7 @@
 #include "cli/cli.h"
 #include "cli/model_names.h"
 #include "cli/progress.h"
-#include "format/quantize_file.h"
+#include "convert/quantize_file.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* synth.c: `lockstep synth`: makes a model of random weights with a true shape. */
-#include "format/synth.h"
+#include "convert/synth.h"
 #include "base/machine.h"
 #include "base/pool.h"
 #include "base/util.h"

@@ -5,7 +5,7 @@
 #include "base/util.h"
 #include "engine/api_impl.h"
 #include "engine/trace.h"
-#include "kernels/roof.h"
+#include "roof/roof.h"
 
 void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset) {
     struct model_times t = {0};

@@ -2,7 +2,7 @@
  * follow the weights, those of stages by bytes; what cannot be split is refused with a
  * sentence. */
 #include "base/util.h"
-#include "format/synth.h"
+#include "convert/synth.h"
 #include "model/plan.h"
 #include "model/weights.h"
 

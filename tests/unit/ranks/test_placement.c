@@ -1,10 +1,10 @@
 /* Placement: which layout wins is arithmetic, and here it is done by hand from what the models'
  * cards and the machines' makers say; shares follow rates and memory; what cannot be is told
- * with its reason. Models are headers of the true shapes (format/synth.h). The published
+ * with its reason. Models are headers of the true shapes (convert/synth.h). The published
  * figures are in docs/links.md, with their sources. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/synth.h"
+#include "convert/synth.h"
 #include "ranks/placement.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * (as bytes and a few merges), the true size, and the family's control tokens. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/synth_parts.h"
+#include "convert/synth_parts.h"
 
 #include <stdio.h>
 

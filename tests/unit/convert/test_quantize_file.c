@@ -1,9 +1,9 @@
 /* quantize_file: what is converted and what is kept, the same bytes for any number of threads,
  * and nothing left behind when it fails. */
 #include "base/util.h"
+#include "convert/quantize_file.h"
 #include "fixture.h"
 #include "format/gguf_write.h"
-#include "format/quantize_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

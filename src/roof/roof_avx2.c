@@ -1,6 +1,6 @@
 /* roof_avx2.c: Peak and read loops of AVX2. */
 #define VECTOR_BYTES 32
-#include "kernels/roof_x86.inc.h"
+#include "roof/roof_x86.inc.h"
 
 /* To pairs of 16 bits, these to 32 bits, and the sum. */
 INLINE ints multiply_add_int8(ints w, ints x, ints acc) {

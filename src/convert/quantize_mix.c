@@ -1,7 +1,7 @@
 /* quantize_mix.c: which matrices of a mix get more bits: values (all heads of a group share
  * them), the second half of the FFN, and the output. Some mixes do so only in a part of the
  * layers. These are the rules by which the names are commonly known. */
-#include "format/quantize_mix.h"
+#include "convert/quantize_mix.h"
 
 #include "base/util.h"
 

@@ -1,9 +1,9 @@
 /* synth: shapes against what the model cards say, random blocks against the deviation they
  * should have, whatever the pieces they are made in. */
 #include "base/util.h"
+#include "convert/synth.h"
+#include "convert/synth_parts.h"
 #include "format/gguf.h"
-#include "format/synth.h"
-#include "format/synth_parts.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,7 @@
 /* quantize_mix.h: mixes of weight types by their usual names, such as Q4_K_M. Most matrices
  * have one type, and those that lose most by it get more bits. */
-#ifndef LOCKSTEP_FORMAT_QUANTIZE_MIX_H
-#define LOCKSTEP_FORMAT_QUANTIZE_MIX_H
+#ifndef LOCKSTEP_CONVERT_QUANTIZE_MIX_H
+#define LOCKSTEP_CONVERT_QUANTIZE_MIX_H
 
 #include "format/gguf.h"
 

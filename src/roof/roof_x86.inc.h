@@ -4,8 +4,8 @@
  * ROOF_LOOPS(). If its int8 products do not work on vectors, it defines INT8_MACS first, and
  * then int8_rounds(). */
 #include "base/util.h"
-#include "kernels/roof_loops.h"
 #include "kernels/simd.h"
+#include "roof/roof_loops.h"
 
 #include <immintrin.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * and the weighted error of a quantized matrix goes down. The formats: llama.cpp,
  * tools/imatrix/imatrix.cpp (save_imatrix, save_imatrix_legacy). */
 #include "base/util.h"
+#include "convert/quantize_file.h"
 #include "format/gguf_write.h"
-#include "format/quantize_file.h"
 
 #include <math.h>
 #include <setjmp.h>

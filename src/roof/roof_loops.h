@@ -1,6 +1,6 @@
 /* roof_loops.h: the loops of one instruction set, for roof.c and roof_*.c. */
-#ifndef LOCKSTEP_KERNELS_ROOF_LOOPS_H
-#define LOCKSTEP_KERNELS_ROOF_LOOPS_H
+#ifndef LOCKSTEP_ROOF_ROOF_LOOPS_H
+#define LOCKSTEP_ROOF_ROOF_LOOPS_H
 
 #include <stddef.h>
 #include <stdint.h>

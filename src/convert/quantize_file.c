@@ -1,7 +1,7 @@
 /* quantize_file.c: chooses each tensor's new type, and converts in chunks of rows on a pool of
  * threads. Each row is converted by itself, so the result does not depend on the number of
  * threads. */
-#include "format/quantize_file.h"
+#include "convert/quantize_file.h"
 
 #include "base/mem.h"
 #include "base/pool.h"

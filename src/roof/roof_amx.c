@@ -2,7 +2,7 @@
 #define VECTOR_BYTES 64
 #define TILE_CHAINS 6
 #define INT8_MACS (16 * 16 * 64 * TILE_CHAINS)
-#include "kernels/roof_x86.inc.h"
+#include "roof/roof_x86.inc.h"
 
 #include "kernels/tile_config.h"
 

@@ -1,7 +1,7 @@
 /* synth_parts.h: the parts of synth: shapes, vocabularies, random blocks. For synth*.c and
  * tests. */
-#ifndef LOCKSTEP_FORMAT_SYNTH_PARTS_H
-#define LOCKSTEP_FORMAT_SYNTH_PARTS_H
+#ifndef LOCKSTEP_CONVERT_SYNTH_PARTS_H
+#define LOCKSTEP_CONVERT_SYNTH_PARTS_H
 
 #include "format/gguf_write.h"
 

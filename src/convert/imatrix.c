@@ -1,5 +1,5 @@
 /* imatrix.c: Reads importance matrices that llama.cpp made. */
-#include "format/imatrix.h"
+#include "convert/imatrix.h"
 
 #include "base/mem.h"
 #include "base/util.h"

@@ -2,8 +2,8 @@
  *
  * Each roof is the rate of the best of several loops in the instruction set in use
  * (kernels_select), on all threads of the pool at once. Measuring takes 0.1 to 1 s. */
-#ifndef LOCKSTEP_KERNELS_ROOF_H
-#define LOCKSTEP_KERNELS_ROOF_H
+#ifndef LOCKSTEP_ROOF_ROOF_H
+#define LOCKSTEP_ROOF_ROOF_H
 
 #include "base/pool.h"
 

@@ -3,7 +3,7 @@
  * quantizing normal deviates, and kernels do the same work on it. */
 #include "base/rng.h"
 #include "base/util.h"
-#include "format/synth_parts.h"
+#include "convert/synth_parts.h"
 #include "quant/quant_codec.h"
 
 #include <math.h>

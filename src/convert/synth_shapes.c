@@ -1,7 +1,7 @@
 /* synth_shapes.c: true shapes of public models, from their model cards and config.json. */
 #include "base/util.h"
-#include "format/synth.h"
-#include "format/synth_parts.h"
+#include "convert/synth.h"
+#include "convert/synth_parts.h"
 
 #define LLAMA3                                                                           \
     .arch = "llama", .vocab = &synth_vocab_llama3, .n_ctx = 131072, .rope_base = 500000, \

@@ -1,8 +1,8 @@
 /* roof_neon.inc.h: the loops of roof_loops.h for arm64, written once for its instruction sets.
  *
  * An ISA file includes this, defines multiply_add_int8(), and ends with ROOF_LOOPS(). */
-#include "kernels/roof_loops.h"
 #include "kernels/simd.h"
+#include "roof/roof_loops.h"
 
 #include <arm_neon.h>
 

@@ -1,11 +1,11 @@
 /* roof.c: runs the loops of roof_*.c on all threads and takes the best. */
-#include "kernels/roof.h"
+#include "roof/roof.h"
 
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
-#include "kernels/roof_loops.h"
+#include "roof/roof_loops.h"
 
 #include <stdatomic.h>
 

@@ -1,8 +1,8 @@
 /* synth.h: models of random weights with the true shapes and a filler vocabulary of the true
  * size, for benchmarks and plans without a download. The weights are a function of (shape,
  * type, seed), whatever the number of threads. */
-#ifndef LOCKSTEP_FORMAT_SYNTH_H
-#define LOCKSTEP_FORMAT_SYNTH_H
+#ifndef LOCKSTEP_CONVERT_SYNTH_H
+#define LOCKSTEP_CONVERT_SYNTH_H
 
 #include "format/progress.h"
 #include "quant/quant.h"

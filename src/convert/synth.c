@@ -1,12 +1,12 @@
 /* synth.c: from a shape to a file: the keys and tensors that real files of the architecture
  * have, and their data, chunk by chunk, on a pool of threads. */
-#include "format/synth.h"
+#include "convert/synth.h"
 
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "format/synth_parts.h"
+#include "convert/synth_parts.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,11 +1,11 @@
 /* quantize_file.h: converts a model file to another weight type. */
-#ifndef LOCKSTEP_FORMAT_QUANTIZE_FILE_H
-#define LOCKSTEP_FORMAT_QUANTIZE_FILE_H
+#ifndef LOCKSTEP_CONVERT_QUANTIZE_FILE_H
+#define LOCKSTEP_CONVERT_QUANTIZE_FILE_H
 
+#include "convert/imatrix.h"
+#include "convert/quantize_mix.h"
 #include "format/gguf.h"
-#include "format/imatrix.h"
 #include "format/progress.h"
-#include "format/quantize_mix.h"
 
 /* The type of the matrices whose names have this in them; "*" in it stands for anything. */
 struct quantize_choice {

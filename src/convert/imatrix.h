@@ -5,8 +5,8 @@
  * mean square of the activation that a column is multiplied with. So the weighted error of a
  * row's quantization is about the square of its product's error. An importance is at least 1e-4
  * of its matrix's mean, or (.dat) of the tensor's. */
-#ifndef LOCKSTEP_FORMAT_IMATRIX_H
-#define LOCKSTEP_FORMAT_IMATRIX_H
+#ifndef LOCKSTEP_CONVERT_IMATRIX_H
+#define LOCKSTEP_CONVERT_IMATRIX_H
 
 #include "format/gguf.h"
 

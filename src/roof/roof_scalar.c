@@ -1,5 +1,5 @@
 /* roof_scalar.c: Peak and read loops in plain C, for machines without a better set. */
-#include "kernels/roof_loops.h"
+#include "roof/roof_loops.h"
 
 #include <math.h>
 
