@@ -63,6 +63,17 @@ static bool steps_run(struct kv_prefault *a) {
     return a->n_turns_seen != before || before % 2 != 0;
 }
 
+/* False: it is to stop. What is noted meanwhile is looked at afterwards. */
+static bool rest_for(struct kv_prefault *a, uint64_t rest_ns) {
+    uint64_t until_ns = clock_ns() + rest_ns;
+    pthread_mutex_lock(&a->lock);
+    while (!atomic_load_explicit(&a->stop, memory_order_relaxed) &&
+           thread_cond_wait_until(&a->wake, &a->lock, until_ns))
+        ;
+    pthread_mutex_unlock(&a->lock);
+    return !atomic_load_explicit(&a->stop, memory_order_relaxed);
+}
+
 /* False: the system cannot. */
 static bool make_ready(struct kv_prefault *a, int kind, uint32_t page) {
     size_t stride = a->kv->strides[kind];
@@ -75,8 +86,8 @@ static bool make_ready(struct kv_prefault *a, int kind, uint32_t page) {
             return false;
         a->idle = a->idle && !steps_run(a);
         uint64_t rest = (clock_ns() - began) * (a->idle ? REST_IDLE : REST_BESIDE_STEPS);
-        rest = MIN(rest, REST_MAX_NS);
-        nanosleep(&(struct timespec){.tv_nsec = (long)rest}, NULL);
+        if (!rest_for(a, MIN(rest, REST_MAX_NS)))
+            return true;
     }
     return true;
 }
