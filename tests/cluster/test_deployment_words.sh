@@ -1,6 +1,7 @@
 #!/bin/bash
 # Whoever has the cluster's key says how a node serves a model, and nothing else: no option that reads a file of the
 # node, starts a program or names another machine passes, in a request, from the disk or on the command line.
+# labels: waits
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Three machines (network namespaces) on a switch find each other: on all their interfaces, also on one that is plugged
 # in later; with IPv4 alone; two users' nodes on one machine. Who is unplugged, stopped or killed is missed and found again.
-# labels: root
+# labels: root waits
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A node whose disk is full: what `up` and `down` cannot keep they do not do, and say so; what they have said is done is still so
 # after a start.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Two nodes that know of a dozen more machines, which take connections and never answer: the living do not lose each other over them.
 # Nor do two whose beacons do not pass any more, nor two of which a third seed's name is asked of a server that says nothing.
-# labels: root
+# labels: root waits
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"

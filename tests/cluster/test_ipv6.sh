@@ -1,6 +1,6 @@
 #!/bin/bash
 # Machines in a network without IPv4: they find each other, compute together, keep a model up, and give the bits of one rank.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

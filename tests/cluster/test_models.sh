@@ -1,7 +1,7 @@
 #!/bin/bash
 # Models by their names: what a folder of models holds, what the cluster's machines have, copies from one to another, and a model
 # that is put up by a machine that lacks it.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

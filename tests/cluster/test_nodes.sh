@@ -1,7 +1,7 @@
 #!/bin/bash
 # Nodes: three machines (network namespaces on one switch) find each other, take a model that only the first one has, and
 # give the bits of one rank; strangers, the dead and the unwilling are told in one sentence.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

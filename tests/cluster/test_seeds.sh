@@ -2,7 +2,7 @@
 # Five machines (network namespaces on one switch) that know each other by --seeds alone, and of these only one is named: each
 # knows all of them. A model that they serve together goes on when the machine that serves it is killed, on all that are left, and
 # is on all five again when it is back; no request is lost. A standby that was cut off, or stood still, does not end what is served.
-# labels: once root
+# labels: once root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Which nodes could stand in for the one that serves a model, and why others could not: a copy that is on its way, whole, cut short,
 # gone, of other bytes; a disk without room. `lockstep nodes` says it, and each node's /v1/node.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Deployments: three machines (network namespaces on one switch) keep a model up together. It answers at each of them, goes on
 # elsewhere when the one that serves dies or is told to end, comes back after all have been off, and stays down when taken down.
-# labels: root
+# labels: root waits
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"

@@ -91,9 +91,10 @@ echo "$long" >long.ids
 echo "$long" | cut -d' ' -f1-180 >middle.ids
 
 jobs=0
+lanes=4 # at a time: ranks wait for each other half of the time
 job() { # output-name model-file program isa options...
-    printf '%q ' "$@" >>jobs.$((jobs % 2))
-    echo >>jobs.$((jobs % 2))
+    printf '%q ' "$@" >>jobs.$((jobs % lanes))
+    echo >>jobs.$((jobs % lanes))
     jobs=$((jobs + 1))
 }
 
@@ -252,8 +253,8 @@ for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 gemma3n gemma4-moe gemm
     done
 done
 
-for half in 0 1; do
-    while read -r line; do eval "run $line"; done <jobs.$half >result.$half 2>&1 &
+for ((lane = 0; lane < lanes; lane++)); do
+    while read -r line; do eval "run $line"; done <jobs.$lane >result.$lane 2>&1 &
 done
 wait
 same=$(cat result.? | grep -c '^same$')

@@ -1,5 +1,6 @@
 /* A server with a model, in this process: requests of all dialects at once, which handlers read on
- * several threads (for TSan), large ones beside them, and the memory that is left afterwards. */
+ * several threads (for TSan), large ones beside them, and the memory that is left afterwards.
+ * labels: waits */
 #include "api/server.h"
 #include "base/clock.h"
 #include "base/mem.h"

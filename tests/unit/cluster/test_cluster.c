@@ -1,5 +1,6 @@
 /* The cluster's key and what follows from it, which files a model is, and what a client makes
- * of answers. */
+ * of answers.
+ * labels: waits */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"

@@ -1,6 +1,7 @@
 /* How nodes find each other: the beacon and whatever may pretend to be one, and discoveries
  * that meet on the loopback interface. test_discovery_hosts.sh has several machines. Bounds in
- * time only catch hanging. */
+ * time only catch hanging.
+ * labels: waits */
 #include "base/clock.h"
 #include "base/util.h"
 #include "cluster/discovery.h"

@@ -1,6 +1,7 @@
 /* Weights that come from elsewhere slice by slice are those that are read from the file, byte
  * for byte: all models of the golden set, several shares of each. And a source that fails is
- * one error, not a half-loaded rank. */
+ * one error, not a half-loaded rank.
+ * labels: waits */
 #include "arch/hparams.h"
 #include "base/mem.h"
 #include "base/pool.h"

@@ -1,5 +1,6 @@
 /* The engine: ranks and machines that are lost and come back, in the middle of answers and at rest,
- * also under a storm of requests. */
+ * also under a storm of requests.
+ * labels: waits */
 #include "engine_fixture.h"
 
 /* One request alone gets what it is to get. */

@@ -1,5 +1,6 @@
 /* The fabric over every link of the table, with real processes: sums against serial int64 sums,
- * the other collectives, death and silence, strangers at the door, nothing left behind. */
+ * the other collectives, death and silence, strangers at the door, nothing left behind.
+ * labels: waits */
 #include "link_suite.h"
 
 #include "fabric/handshake.h"

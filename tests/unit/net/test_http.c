@@ -1,5 +1,6 @@
 /* The HTTP layer against a client made of plain sockets: what it limits, whom it lets in, and that
- * nobody who is slow, rude or gone holds its memory or its threads. TLS is in test_serve.sh. */
+ * nobody who is slow, rude or gone holds its memory or its threads. TLS is in test_serve.sh.
+ * labels: waits */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"

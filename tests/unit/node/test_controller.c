@@ -1,5 +1,6 @@
 /* What nodes do for deployments, without models: a node and its controller each, of which the
- * servers are scripts. test_up.sh has several machines and real servers. */
+ * servers are scripts. test_up.sh has several machines and real servers.
+ * labels: waits */
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/thread.h"

@@ -1,5 +1,6 @@
 /* The port of a deployment: what passes through it, and answers that go on when the server that
- * gave them is lost. The servers are sockets that say what they are told to. */
+ * gave them is lost. The servers are sockets that say what they are told to.
+ * labels: waits */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"

@@ -1,6 +1,7 @@
 /* The ranks of a model as processes of their own that share a group, opened without an engine:
  * one loads for much longer than the others may wait in a call; a stage is lost while a thread is
- * late. */
+ * late.
+ * labels: waits */
 #include "fabric_ranks.h"
 
 #include "base/mem.h"
