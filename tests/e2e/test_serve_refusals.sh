@@ -1,6 +1,7 @@
 #!/bin/bash
 # What lockstep serve must refuse, line by line in each dialect (serve_refusals.py); a queue that is full; that
 # all of it leaves no memory behind.
+# labels: waits
 set -u
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
