@@ -42,7 +42,7 @@ struct attn_kind {
 };
 #define ATTN_KINDS_MAX 4
 /* Different widths that the dense FFNs of a model may have. */
-#define FF_WIDTHS_MAX 4
+#define FF_WIDTHS_MAX 8
 
 enum qk_norm {
     QK_NORM_NONE,

@@ -119,6 +119,18 @@ else
     echo "note: no golden gemma3 to rename keys of"
 fi
 
+# Gemma 4's files may list tokens that never come, and layers that share a cache may have matrices that nobody reads.
+if [ -e "$golden/gemma4-ple.gguf" ]; then
+    python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["prompt_ids"], sep=",")' \
+        "$golden/gemma4-ple.json" >ids
+    reference suppress "$golden/gemma4-ple.gguf" suppressed.gguf "$golden/gemma4-ple.true.f32" suppressed.true.f32 3 150 287
+    reference beside suppressed.gguf leftover.gguf blk.4.attn_k.weight blk.5.attn_k_norm.weight blk.3.attn_v.weight
+    run_eval leftover.gguf suppressed.f32
+    reference compare suppressed.f32 suppressed.true.f32 1e-3
+    run_eval leftover.gguf b.f32 --ranks 3
+    cmp suppressed.f32 b.f32 || fail "three ranks suppress other tokens"
+fi
+
 # What cannot be right is refused, with one sentence.
 refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
     rm -rf refused

@@ -12,6 +12,7 @@ usage: reference.py models FOLDER            NAME.gguf of each
        reference.py beside IN.gguf OUT.gguf NAME...      the same with vectors of these names too
        reference.py logits IN.gguf IDS OUT [WITHOUT...]  float32 rows, one for each id
        reference.py cap IN.gguf OUT.gguf IN.f32 OUT.f32 C  the same with gemma3's softcap of C, and its logits
+       reference.py suppress IN.gguf OUT.gguf IN.f32 OUT.f32 ID...  the same with tokens that never come
        reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
 """
 import math
@@ -810,11 +811,23 @@ def cap(source, target, logits, capped, c):
     write_rows(capped, [[c * math.tanh(x / c) for x in array("f", open(logits, "rb").read())]])
 
 
+def suppress(source, target, logits, suppressed, *ids):
+    """Tokens that never come: their logits are -inf, which compare() takes for the same."""
+    g, ids = Gguf(source), list(map(int, ids))
+    g.put("tokenizer.ggml.suppress_tokens", ids)
+    g.write(target)
+    x, n = array("f", open(logits, "rb").read()), g.tensors["token_embd.weight"][0][1]
+    for row in range(0, len(x), n):
+        for i in ids:
+            x[row + i] = -math.inf
+    write_rows(suppressed, [x])
+
+
 def compare(a, b, tolerance):
     x, y = (array("f", open(p, "rb").read()) for p in (a, b))
     if len(x) > len(y) or len(x) == 0:
         sys.exit("%s has %d numbers, %s has %d" % (a, len(x), b, len(y)))
-    worst = max(abs(p - q) for p, q in zip(x, y))
+    worst = max(0 if p == q else abs(p - q) for p, q in zip(x, y))
     print("%s: largest difference %.2e" % (a, worst))
     if not worst <= tolerance:
         sys.exit("%s and %s differ by more than %g" % (a, b, tolerance))
@@ -832,6 +845,8 @@ if __name__ == "__main__":
         beside(*arguments[:2], arguments[2:])
     elif command == "cap":
         cap(*arguments[:4], float(arguments[4]))
+    elif command == "suppress":
+        suppress(*arguments)
     elif command == "logits":
         write_rows(arguments[2], Model(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
     else:

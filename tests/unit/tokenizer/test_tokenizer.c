@@ -781,6 +781,49 @@ static void gemma3_puts_no_space_in_front(void **state) {
     }
 }
 
+/* Gemma 4, by the rules of llama.cpp's LLAMA_VOCAB_PRE_TYPE_GEMMA4: tokens and merges of
+ * SentencePiece's form; a run of line ends is taken whole if it is a token. */
+static void gemma4_joins_sentencepieces_by_merges(void **state) {
+    (void)state;
+    static const char *const tokens[] = {
+        "<unk>", "<bos>", "<0x21>", "\xe2\x96\x81",   "h",   "i",
+        "hi",    "ih",    "\n",     "\xe2\x96\x81hi", "\n\n"};
+    static const int32_t types[] = {2, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1};
+    static const char *const merges[] = {"h i", "i h", "\xe2\x96\x81 hi"};
+    static const struct {
+        const char *text, *ids;
+    } cases[] = {{"hi hi", "[6, 9]"},         {" hi", "[9]"},
+                 {"ihih", "[5, 6, 4]"},       {"hi\n\nhi", "[6, 10, 6]"},
+                 {"\n\n\n!", "[8, 8, 8, 2]"}, {"h  hi", "[4, 3, 9]"}};
+    struct gguf_str strs[ARRAY_LEN(tokens)], pairs[ARRAY_LEN(merges)];
+    struct gguf_writer *w;
+    struct err err;
+    char path[256];
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+        strs[i] = (struct gguf_str){tokens[i], strlen(tokens[i])};
+    for (size_t i = 0; i < ARRAY_LEN(merges); i++)
+        pairs[i] = (struct gguf_str){merges[i], strlen(merges[i])};
+    snprintf(path, sizeof path, "%s/gemma4.gguf", tmp_dir);
+    assert_int_equal(gguf_writer_open(&w, path, &err), ST_OK);
+    gguf_write_str(w, "general.architecture", "gemma4");
+    gguf_write_str(w, "tokenizer.ggml.model", "gemma4");
+    gguf_write_str_array(w, "tokenizer.ggml.tokens", strs, ARRAY_LEN(tokens));
+    gguf_write_i32_array(w, "tokenizer.ggml.token_type", types, ARRAY_LEN(tokens));
+    gguf_write_str_array(w, "tokenizer.ggml.merges", pairs, ARRAY_LEN(merges));
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+    struct tokenizer *t = open_file(path);
+    unlink(path);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_t *want = json_loads(cases[i].ids, 0, NULL);
+        if (!gives(t, cases[i].text, strlen(cases[i].text), TOKENIZE_SPECIAL, want))
+            fail_msg("%s", cases[i].text);
+        json_decref(want);
+    }
+    tokenizer_close(t);
+}
+
 int main(void) {
     if (access(GOLDEN "tokenizers/gpt-2.json", R_OK) != 0) {
         printf("skip: " GOLDEN "tokenizers is not there\n");
@@ -802,6 +845,7 @@ int main(void) {
         cmocka_unit_test(words_of_other_models),
         cmocka_unit_test(phi3_swallows_spaces_after_its_tokens),
         cmocka_unit_test(gemma3_puts_no_space_in_front),
+        cmocka_unit_test(gemma4_joins_sentencepieces_by_merges),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, unpack, remove_unpacked);
