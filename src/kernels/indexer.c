@@ -57,7 +57,7 @@ uint32_t index_select(const float *scores, uint32_t n, uint32_t k, uint32_t *cho
  * sixteen rows of values. */
 size_t chosen_scratch_floats(const struct kv_shape *s) {
     size_t k_pad = round_up(s->k_dim, TILE_ROWS), v_pad = round_up(s->v_dim, TILE_ROWS);
-    return (size_t)ATTN_TOGETHER * (ATTN_SPAN + 2 * v_pad) + 16 * (k_pad + v_pad);
+    return (size_t)ATTN_TOGETHER * (ATTN_SPAN + 2 * v_pad) + 16 * (k_pad + v_pad) + 8 * k_pad;
 }
 
 extern const struct indexer_kernels indexer_scalar, indexer_avx2, indexer_avx512, indexer_neon;

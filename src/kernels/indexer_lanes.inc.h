@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#define BLOCK 4 /* queries, or heads of the index, that share what is loaded */
+/* Queries, or heads of the index, that share what is loaded; vectors side by side. */
+#define BLOCK 4
 
 INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
     return type == KV_F32   ? v16_load((const float *)p + i)
@@ -101,6 +102,7 @@ struct at_work {
     float *p;            /* [queries][ATTN_SPAN]: logits, then probabilities */
     float *o, *total;    /* [queries][pad] of the span, of those before */
     float *tile, *rows;  /* [k_dim rounded up][16], [16][pad] */
+    uint16_t *halves;    /* [16][k_dim rounded up] */
     float m[ATTN_TOGETHER], l[ATTN_TOGETHER]; /* of total */
 };
 
@@ -120,6 +122,22 @@ static void value_row(const struct at_work *w, uint32_t pos, float *out) {
     const size_t slot = pos % KV_PAGE, values = row_values(s);
     load_row(s->type, head + w->lay.v + slot * values * kv_value_bytes(s->type),
              head + w->lay.v_scales + slot * div_up(values, KV_BLOCK) * 2, w->pad, out);
+}
+
+/* Of f16: whole rows are copied side by side, and turned 16 x 16. */
+static void gather_latent_f16(const struct at_work *w, const uint32_t *positions, uint32_t n) {
+    const size_t k_pad = row_values(w->a->shape);
+    uint16_t turned[256];
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(w->halves + i * k_pad,
+               head_of(w, positions[i]) + positions[i] % KV_PAGE * k_pad * sizeof *w->halves,
+               k_pad * sizeof *w->halves);
+    memset(w->halves + n * k_pad, 0, (16 - n) * k_pad * sizeof *w->halves);
+    for (size_t d = 0; d < k_pad; d += 16) {
+        v16_transpose_16(turned, w->halves + d, k_pad);
+        for (size_t j = 0; j < 16; j++)
+            v16_store(w->tile + (d + j) * 16, v16_load_f16(turned + j * 16));
+    }
 }
 
 static void gather_latent(const struct at_work *w, const uint32_t *positions, uint32_t n) {
@@ -165,7 +183,9 @@ static void gather(const struct at_work *w, const uint32_t *positions, uint32_t 
     const struct kv_shape *s = w->a->shape;
     if (n < 16)
         memset(w->tile, 0, row_values(s) * 16 * sizeof *w->tile);
-    if (s->latent)
+    if (s->latent && s->type == KV_F16)
+        gather_latent_f16(w, positions, n);
+    else if (s->latent)
         gather_latent(w, positions, n);
     else if (n == 16 && positions[0] % 16 == 0 && positions[15] == positions[0] + 15)
         whole_tile(s, head_of(w, positions[0]), positions[0] % KV_PAGE, w->tile);
@@ -208,6 +228,24 @@ static void softmax_of_span(const struct at_work *w, uint32_t i, const uint32_t 
     *l = v16_sum(v16_load(lanes));
 }
 
+/* o += p rows, nv vectors of 16 dimensions, a constant of the caller's. */
+INLINE void add_values(float *o, const float *p, const float *rows, size_t pad, uint32_t n,
+                       const int nv) {
+    v16 acc[BLOCK];
+    UNROLL
+    for (int j = 0; j < nv; j++)
+        acc[j] = v16_load(o + j * 16);
+    for (uint32_t k = 0; k < n; k++, rows += pad) {
+        const v16 by = v16_set(p[k]);
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[j] = v16_fma(by, v16_load(rows + j * 16), acc[j]);
+    }
+    UNROLL
+    for (int j = 0; j < nv; j++)
+        v16_store(o + j * 16, acc[j]);
+}
+
 static void values_of_span(const struct at_work *w, const uint32_t *positions, uint32_t n) {
     memset(w->o, 0, w->a->n_queries * w->pad * sizeof *w->o);
     for (uint32_t at = 0; at < n; at += 16) {
@@ -217,12 +255,11 @@ static void values_of_span(const struct at_work *w, const uint32_t *positions, u
         for (uint32_t i = 0; i < w->a->n_queries; i++) {
             const float *p = w->p + i * ATTN_SPAN + at;
             float *o = w->o + i * w->pad;
-            for (size_t d = 0; d < w->pad; d += 16) {
-                v16 acc = v16_load(o + d);
-                for (uint32_t k = 0; k < n_rows; k++)
-                    acc = v16_fma(v16_set(p[k]), v16_load(w->rows + k * w->pad + d), acc);
-                v16_store(o + d, acc);
-            }
+            size_t d = 0;
+            for (; d + (size_t)BLOCK * 16 <= w->pad; d += (size_t)BLOCK * 16)
+                add_values(o + d, p, w->rows + d, w->pad, n_rows, BLOCK);
+            for (; d < w->pad; d += 16)
+                add_values(o + d, p, w->rows + d, w->pad, n_rows, 1);
         }
     }
 }
@@ -279,6 +316,7 @@ static void attend(const struct chosen_args *a) {
     w.total = w.o + ATTN_TOGETHER * w.pad;
     w.tile = w.total + ATTN_TOGETHER * w.pad;
     w.rows = w.tile + round_up(a->shape->k_dim, 16) * 16;
+    w.halves = (uint16_t *)(w.rows + 16 * w.pad);
     for (uint32_t begin = 0, end; begin < a->n; begin = end) {
         const uint32_t span = a->positions[begin] / ATTN_SPAN;
         for (end = begin; end < a->n && a->positions[end] / ATTN_SPAN == span;)
