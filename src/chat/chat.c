@@ -165,6 +165,25 @@ static bool probe_tool(struct chat *c, const char *function) {
     return probe_with(c, messages, tools);
 }
 
+/* Whether a block of thoughts is read: not if all that is in it comes through, as of any object
+ * that is printed. */
+static bool probe_block(struct chat *c) {
+#define THOUGHTS(more)                                                                      \
+    "[" USER("\"hi\"") ", {\"role\": \"assistant\", \"content\": {\"blocks\": [{\"type\": " \
+                       "\"thoughts\", " more                                                \
+                       "}, {\"type\": \"response\", \"text\": \"so\"}]}}]"
+    return probe(c, THOUGHTS("\"text\": \"" NEEDLE "\"")) &&
+           !probe(c, THOUGHTS("\"text\": \"hm\", \"other\": \"" NEEDLE "\""));
+#undef THOUGHTS
+}
+
+static void learn_blocks(struct chat *c) {
+    json_t *named = json_pack("{s:s, s:s}", "role", "assistant", "content", "so");
+    chat_set_reasoning(named, NEEDLE);
+    json_t *messages = json_pack("[{s:s, s:s}, o]", "role", "user", "content", "hi", named);
+    c->habits.thinks_in_blocks = !probe_messages(c, messages) && probe_block(c);
+}
+
 static void learn_tools(struct chat *c) {
 #define NAME "{\"name\": \"look\""
 #define DESCRIPTION ", \"description\": \"\""
@@ -213,6 +232,7 @@ static void learn(struct chat *c) {
         h->wants_parts =
             probe(c, "[" USER("[{\"type\": \"text\", \"text\": \"" NEEDLE "\"}]") "]");
     learn_calls(c);
+    learn_blocks(c);
     learn_tools(c);
     learn_turns(c);
     h->refuses_system = !probe(c, "[" SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");

@@ -491,6 +491,40 @@ static void fill_turns(json_t *messages) {
     }
 }
 
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static bool is_said(const json_t *text) {
+    return json_is_string(text) && json_string_length(text) > 0;
+}
+
+/* What was thought and said, as blocks of one content. */
+static void to_blocks(json_t *message) {
+    json_t *thoughts = json_object_get(message, reasoning_keys[0]);
+    json_t *content = json_object_get(message, "content"), *blocks = json_array();
+    if (is_said(thoughts))
+        json_array_append_new(blocks,
+                              json_pack("{s:s, s:O}", "type", "thoughts", "text", thoughts));
+    if (is_said(content))
+        json_array_append_new(blocks,
+                              json_pack("{s:s, s:O}", "type", "response", "text", content));
+    json_object_set_new(message, "content", json_pack("{s:o}", "blocks", blocks));
+}
+
+/* Such a template wants all answers so, or none. */
+static void use_blocks(json_t *messages) {
+    json_t *message;
+    size_t i;
+    bool thoughts = false;
+    json_array_foreach(messages, i, message) {
+        thoughts |= has_role(message, "assistant") &&
+                    is_said(json_object_get(message, reasoning_keys[0]));
+    }
+    json_array_foreach(messages, i, message) {
+        if (thoughts && has_role(message, "assistant"))
+            to_blocks(message);
+    }
+}
+
 enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err) {
     json_t *message;
     size_t i;
@@ -506,6 +540,8 @@ enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err
         fill_turns(messages);
     if (h->refuses_system)
         merge_system(messages);
+    if (h->thinks_in_blocks)
+        use_blocks(messages);
     return ST_OK;
 }
 

@@ -25,6 +25,7 @@ struct chat_habits {
     bool wants_tool_list;     /* an empty one where there are none */
     bool wants_functions;     /* the tools as a text, and a date, in variables (Firefunction) */
     bool hides_content;       /* beside a call, and shows thoughts there */
+    bool thinks_in_blocks;   /* contents are {"blocks": [...]}, thoughts among them (Apertus) */
     enum chat_format writes; /* calls are hidden, and read as text in this format; else plain */
 };
 

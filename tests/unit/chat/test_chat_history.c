@@ -169,7 +169,7 @@ static void calls_and_thoughts_are_in_the_models_format(void **state) {
           "\"tool_name\": \"add\"", "\"tool_name\": \"sub\"", "<results>\nthree", "four"}},
         {"Apertus-8B-Instruct",
          "<x>",
-         {"I add.<|tools_prefix|>[{\"add\": {\"a\": 1, \"code\": \"it's\"}}, {\"sub\": "
+         {"<|inner_prefix|>Hm.<|inner_suffix|>I add.<|tools_prefix|>[{\"add\": {\"a\": 1, \"code\": \"it's\"}}, {\"sub\": "
           "{}}]<|tools_suffix|>[three, four]"}},
         {"meetkai-functionary-medium-v3.1",
          "<x>",
