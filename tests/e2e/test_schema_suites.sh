@@ -3,11 +3,11 @@
 # it is made again.
 set -u
 schemas=$SHARED_DIR/golden/schemas
-[ -r "$schemas/maskbench.jsonl" ] || { echo "skip: $schemas is not there"; exit 77; }
+[ -r "$schemas/maskbench.jsonl.gz" ] || { echo "skip: $schemas is not there"; exit 77; }
 . "$SOURCE_DIR/tests/support/scratch.sh"
 suites="$SOURCE_DIR/tests/support/schema_suites.py"
 
-python3 "$suites" maskbench "$LOCKSTEP" "$schemas/maskbench.jsonl" || fail "maskbench"
+python3 "$suites" maskbench "$LOCKSTEP" "$schemas/maskbench.jsonl.gz" || fail "maskbench"
 python3 "$suites" table "$LOCKSTEP" "$schemas/JSON-Schema-Test-Suite" >table || fail "the table: exit status $?"
 sed -n '/^<!-- table -->$/,/^<!-- end of table -->$/p' "$SOURCE_DIR/docs/schemas.md" | sed '1d;$d' >documented
 diff documented table || fail "docs/schemas.md has another table than tests/support/schema_suites.py makes"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What `lockstep grammar --jsonl` makes of schemas that others wrote.
 
-    schema_suites.py maskbench LOCKSTEP maskbench.jsonl [-v]
+    schema_suites.py maskbench LOCKSTEP maskbench.jsonl.gz [-v]
     schema_suites.py table LOCKSTEP JSON-Schema-Test-Suite [-v]
 
 maskbench: people's own schemas with labelled instances, each written in up to four orders of its keys. Ends with 1 if fewer
@@ -10,6 +10,7 @@ schema's order, has no key beside its properties, and is of the types and format
 
 table: the official suite's required tests of two drafts, by keyword, as a table in Markdown: docs/schemas.md has it."""
 import collections
+import gzip
 import json
 import os
 import re
@@ -106,7 +107,8 @@ class Reader:
 
 
 def maskbench(lockstep, path, verbose):
-    cases = [json.loads(line) for line in open(path)]
+    with gzip.open(path, "rt") if path.endswith(".gz") else open(path) as f:
+        cases = [json.loads(line) for line in f]
     answers = ask(lockstep, [{"schema": c["schema"], "texts": [t for i in c["instances"] for t in i["texts"]]}
                              for c in cases])
     n, refused, wrong = collections.Counter(), collections.Counter(), []

@@ -369,6 +369,10 @@ static double compare_distributions(const float *expected, const float *got, siz
 /* At most 3 times llama.cpp's median KL, top-1 agreement within 0.06 of its (README). */
 static void check_quant_model(const json_t *file, const int32_t *ids, size_t n_vocab) {
     const char *name = json_string_value(json_object_get(file, "gguf"));
+    if (access(path(QUANTS, name, ""), R_OK) != 0) { /* a clone has not all of them */
+        print_message("%-24s is not there\n", name);
+        return;
+    }
     float *expected = read_f32(
         path(QUANTS, json_string_value(json_object_get(file, "true")), ""), N_POS * n_vocab);
     float *got = run_model(path(QUANTS, name, ""), ids, 0);
