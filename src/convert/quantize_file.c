@@ -29,6 +29,21 @@ static bool fits(const char *name, const char *pattern) {
     return fnmatch(any, name, FNM_NOESCAPE) == 0;
 }
 
+/* A pattern that fits nothing is a slip of the pen. */
+static enum status check_choices(const struct gguf *in, const struct quantize_options *opts,
+                                 struct err *err) {
+    for (size_t i = 0; i < opts->n_choices; i++) {
+        bool any = false;
+        for (size_t k = 0; k < gguf_n_tensors(in) && !any; k++)
+            any = is_matrix(gguf_tensor_at(in, k)) &&
+                  fits(gguf_tensor_at(in, k)->name, opts->choices[i].pattern);
+        if (!any)
+            return err_set(err, ST_BAD_INPUT, "%s: no matrix has '%s' in its name",
+                           gguf_path(in), opts->choices[i].pattern);
+    }
+    return ST_OK;
+}
+
 /* The type that a matrix should have. */
 static enum qtype wanted_type(const struct gguf *in, const struct quantize_options *opts,
                               const struct gguf_tensor *t) {
@@ -268,6 +283,7 @@ enum status quantize_file(const struct gguf *in, const char *out_path,
     struct quantize_report sums = {0};
     struct job job = {.in = in, .opts = opts, .report = &sums};
     TRY(check_input(in, out_path, opts, err));
+    TRY(check_choices(in, opts, err));
     TRY(pool_open(&job.pool, opts->n_threads, err));
     enum status st = gguf_writer_open(&job.w, out_path, err);
     if (st == ST_OK)

@@ -84,6 +84,7 @@ done
 refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q
 refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q=iq2_xs
 refused 2 "expected PATTERN=TYPE" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_q=q8_0,
+refused 2 "no matrix has 'attn_norm' in its name" quantize "$model" "$work/x.gguf" Q4_K_M --tensor-type attn_norm=q8_0
 refused 1 "No such file" quantize "$model" "$work/no/such/x.gguf" q8_0
 cp "$model" "$work/copy.gguf"
 ln -s copy.gguf "$work/link.gguf"
