@@ -1,10 +1,9 @@
 /* arch_nemotron_h.c: Nemotron H and Nemotron 3 (NVIDIA). Every layer has one block: attention
  * if head_count_kv is not 0, an FFN if feed_forward_length is not 0, otherwise Mamba-2.
  * Attention has no RoPE. An FFN has no gate, and squares max(up, 0). Experts are routed by
- * sigmoids plus a bias that counts for the selection only. */
+ * sigmoids plus a bias that counts for the selection only; Nemotron 3 Super's work in a latent
+ * space. */
 #include "arch/hparams.h"
-
-#include <stdio.h>
 
 static enum status read_nemotron_h(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t ff[HPARAMS_LAYERS_MAX];
@@ -26,12 +25,7 @@ static enum status read_nemotron_h_moe(struct hparams *hp, const struct gguf *g,
     TRY(read_nemotron_h(hp, g, err));
     hp->moe.gating = GATING_SIGMOID;
     TRY(hparams_read_moe(hp, g, err));
-    char name[64];
-    snprintf(name, sizeof name, "blk.%u.ffn_latent_down.weight", hparams_first_moe_layer(hp));
-    if (gguf_tensor(g, name) != NULL)
-        return err_set(err, ST_UNSUPPORTED, "%s: experts in a latent space are not supported",
-                       gguf_path(g));
-    return ST_OK;
+    return hparams_read_latent_experts(hp, g, "moe_latent_size", "latent", err);
 }
 
 const struct arch arch_nemotron_h = {

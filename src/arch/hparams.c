@@ -629,6 +629,17 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     return read_gating(hp, g, err);
 }
 
+enum status hparams_read_latent_experts(struct hparams *hp, const struct gguf *g,
+                                        const char *key, const char *tensors, struct err *err) {
+    hp->moe.latent_name = tensors;
+    TRY(hparam_u32(hp, g, key, 0, &hp->moe.n_latent, err));
+    if (hp->moe.n_latent <= MAX_EMBD && (hp->moe.n_latent == 0 || hp->moe.n_experts != 0))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "%s: %s.%s is %u for %u experts, expected at most %u",
+                   gguf_path(g), hp->arch->name, key, hp->moe.n_latent, hp->moe.n_experts,
+                   MAX_EMBD);
+}
+
 #define MAX_INDEX_HEADS 1024
 #define MAX_INDEX_DIM 1024
 

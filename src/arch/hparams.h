@@ -70,7 +70,11 @@ struct moe_params {
     uint32_t n_experts, n_used;
     uint32_t n_ff;        /* of one expert */
     uint32_t n_ff_shared; /* of the shared experts together; 0: none */
-    uint32_t n_dense;     /* the first layers are dense */
+    /* Experts, but not the shared ones, read x through a matrix with this many rows, and their sum
+     * goes through another to the residual stream; 0: they read x. */
+    uint32_t n_latent;
+    const char *latent_name; /* of these matrices: "latent" for ffn_latent_down and _up */
+    uint32_t n_dense;        /* the first layers are dense */
     uint32_t period; /* of the others, layer l has experts if (l + 1) % period == 0; 0: all */
     uint32_t n_groups,
         n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
@@ -378,6 +382,10 @@ enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct 
 /* The keys that architectures with experts share: expert_count, expert_used_count,
  * expert_feed_forward_length, ... Does not change moe if there are no experts. */
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* The size of the space in which the experts work, if the key is there, and its tensors' name. */
+enum status hparams_read_latent_experts(struct hparams *hp, const struct gguf *g,
+                                        const char *key, const char *tensors, struct err *err);
 
 /* Those of latent attention (kv_lora_rank, ...): mla, and the heads as they are cached. */
 enum status hparams_read_mla(struct hparams *hp, const struct gguf *g, struct err *err);

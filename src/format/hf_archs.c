@@ -76,6 +76,7 @@ static const struct hf_key nemotron_keys[] = {
     {"ssm.group_count", GGUF_U32, "n_groups", NULL, 1},
     U32("ssm.time_step_rank", "mamba_num_heads"),
     U32("expert_shared_feed_forward_length", "moe_shared_expert_intermediate_size"),
+    U32("moe_latent_size", "moe_latent_size"),
     END_OF_KEYS};
 
 static const struct hf_key routed_keys[] = {
@@ -368,6 +369,8 @@ static const struct hf_name nemotron_moe_names[] = {
     {"ffn_down_exps.weight", "mixer.experts.%u.down_proj.weight", TAKE},
     {"ffn_up_exps.weight", "mixer.switch_mlp.fc1.weight", TAKE}, /* MLX's */
     {"ffn_down_exps.weight", "mixer.switch_mlp.fc2.weight", TAKE},
+    {"ffn_latent_down.weight", "mixer.fc1_latent_proj.weight", TAKE},
+    {"ffn_latent_up.weight", "mixer.fc2_latent_proj.weight", TAKE},
     {"ffn_up_shexp.weight", "mixer.shared_experts.up_proj.weight", TAKE},
     {"ffn_down_shexp.weight", "mixer.shared_experts.down_proj.weight", TAKE},
     NAMES_END};

@@ -26,10 +26,10 @@
  * one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
 
+#include "arch/rope_table.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/prefetch.h"
-#include "model/rope_table.h"
 
 #include <math.h>
 
@@ -373,9 +373,9 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
         const uint32_t *first = &r->shard_first[m->share->member];
         r->mine = (struct tokens){first[0], first[1] - first[0]};
     }
-    struct acts *all[] = {&m->x_act,           &m->att_act,      &m->ff_act,
-                          &m->shared_act,      &m->router_act,   &m->input.mid_act,
-                          &m->streams.low_act, &m->mla.q_low_act};
+    struct acts *all[] = {&m->x_act,           &m->att_act,       &m->ff_act,
+                          &m->shared_act,      &m->router_act,    &m->input.mid_act,
+                          &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)

@@ -2,11 +2,11 @@
  * laid out by a list, so that a step allocates nothing. */
 #include "model/model.h"
 
+#include "arch/rope_table.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
-#include "model/rope_table.h"
 
 #include <stdio.h>
 
@@ -67,7 +67,7 @@ static void need(struct forms *n, const struct wmat *w) {
  * tokens sharded to this rank. */
 struct all_needs {
     struct forms x, x_own, router, input, laurel, att, ffn, shared, expert, expert_mid, low,
-        nope, result, recurrent, recurrent_low[2];
+        nope, result, recurrent, recurrent_low[2], latent;
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -117,8 +117,11 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
         need(&n->expert, &lw->moe->experts[e].up);
         need(&n->expert_mid, &lw->moe->experts[e].down);
     }
-    n->x.f32 |= n->expert.f32; /* the experts' inputs are gathered from x */
-    n->x.q8 |= n->expert.q8;
+    need(&n->x_own, &lw->moe->latent_down);
+    need(&n->latent, &lw->moe->latent_up);
+    struct forms *in = moe->n_latent != 0 ? &n->latent : &n->x;
+    in->f32 |= n->expert.f32; /* the experts' inputs are gathered from it */
+    in->q8 |= n->expert.q8;
 }
 
 static enum status alloc_mla(struct model *m, struct layout *lay, const struct all_needs *needs,
@@ -172,8 +175,13 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     size_t n = m->cfg.n_tokens_max, rows = n * p->n_used;
     size_t ff = sh->expert_ff_end - sh->expert_ff_begin, e = m->hp->n_embd;
     size_t shared = sh->shared_end - sh->shared_begin;
+    size_t in = p->n_latent != 0 ? p->n_latent : e;
     if (p->n_experts == 0)
         return;
+    b->ld_latents = round_up(p->n_latent, TILE_ROWS);
+    want(lay, &b->latents, n * b->ld_latents, sizeof(float));
+    want_acts(lay, &b->latent_act, n, p->n_latent, needs->latent);
+    want(lay, &b->in_order, p->n_latent != 0 ? n : 0, sizeof *b->in_order);
     want(lay, &m->beside, p->dense_beside ? n * e : 0, sizeof(float));
     want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
     want_acts(lay, &m->router_act, n, e, needs->router);
@@ -195,7 +203,7 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->mid, p->n_experts, sizeof *b->mid);
     want(lay, &b->ups, (size_t)p->n_experts + 1, sizeof *b->ups);
     want(lay, &b->sums, (threads - 1) * MOE_FEW * m->ld_acc, sizeof *b->sums);
-    want_acts(lay, &b->in_act, rows, e, needs->expert);
+    want_acts(lay, &b->in_act, rows, in, needs->expert);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
 }
 
@@ -367,7 +375,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     if (m->share->last_stage)
         need(&needs.x, &m->w.output);
 
-    m->ld_acc = MAX(round_up(e, TILE_ROWS), (size_t)2);
+    m->ld_acc = MAX(round_up(MAX(e, hp->moe.n_latent), TILE_ROWS), (size_t)2);
     want(lay, &m->x, n * e, sizeof(float));
     want(lay, &m->normed, n * e, sizeof(float));
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
@@ -653,7 +661,8 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
 }
 
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {
-    size_t sum = (size_t)n_tokens_max * round_up(hp->n_embd, TILE_ROWS) * sizeof(int64_t);
+    size_t width = round_up(MAX(hp->n_embd, hp->moe.n_latent), TILE_ROWS);
+    size_t sum = n_tokens_max * width * sizeof(int64_t);
     size_t rows = (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd) * sizeof(float);
     size_t streams = (size_t)n_tokens_max * hp->n_streams * hp->n_embd * sizeof(float);
     return MAX(MAX(sum, rows), streams);

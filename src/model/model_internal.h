@@ -147,6 +147,11 @@ struct moe_buffers {
     struct acts *in, *mid;       /* [n_experts] */
     struct ffn_up *ups;          /* [n_experts + 1] */
     int64_t *sums; /* [n_threads - 1, MOE_FEW, ld_acc]: of few tokens' down products */
+    /* In a latent space: what the experts read, then the sum of what they give. */
+    float *latents; /* [n, ld_latents] */
+    size_t ld_latents;
+    struct acts latent_act;
+    uint32_t *in_order; /* [n] 0, 1, 2... */
 };
 
 struct model {

@@ -6,7 +6,11 @@
  * run over the list of active experts as one row of tiles. The routing weight is applied before
  * the down product, whose segments are fixed point. So the sum over experts, like the sum over
  * ranks, is a sum of integers. Neither the order of experts nor the ranks that hold their
- * slices can change a bit. */
+ * slices can change a bit.
+ *
+ * Experts may work in a latent space. Every rank has the matrix into it whole. What the experts
+ * give is summed over the team before it is rounded; then each rank computes its rows of the
+ * matrix out of it. */
 #include "model/forward.h"
 
 #include "model/activation.h"
@@ -57,10 +61,11 @@ static void route(struct forward_pass *r, struct pool *pool, int thread,
     float *shared = has_shared ? m->shared_logits + (size_t)mine.begin * TILE_ROWS : NULL;
     const struct product list[] = {
         {&w->router, &in, b->logits + mine.begin * b->ld_logits, b->ld_logits},
+        {&w->latent_down, &x, b->latents + mine.begin * b->ld_latents, b->ld_latents},
         {&w->shared_router, &x, shared, TILE_ROWS},
     };
     if (mine.n > 0)
-        forward_products(r, pool, list, has_shared ? 2 : 1);
+        forward_products(r, pool, list, has_shared ? 3 : 2);
     if (r->step->n_tokens > 1)
         route_tokens(r, pool, thread, w);
     else if (thread == 0) /* there is nothing to share */
@@ -81,14 +86,17 @@ static const struct choice *wrong_choice(const struct forward_pass *r) {
  * it. */
 static bool tell_routes(struct forward_pass *r, struct pool *pool, int thread) {
     const struct model *m = r->m;
-    const struct fabric_rows more[FORWARD_MORE] = {
-        {m->moe.choices, m->hp->moe.n_used * sizeof *m->moe.choices},
-        {m->shared_weights, sizeof *m->shared_weights},
-    };
+    const struct moe_buffers *b = &m->moe;
+    struct fabric_rows more[FORWARD_MORE] = {
+        {b->choices, m->hp->moe.n_used * sizeof *b->choices}};
+    size_t n = 1;
     if (!r->sharded)
         return true;
-    if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, more,
-                      m->shared_weights != NULL ? 2 : 1))
+    if (m->shared_weights != NULL)
+        more[n++] = (struct fabric_rows){m->shared_weights, sizeof *m->shared_weights};
+    if (b->latents != NULL)
+        more[n++] = (struct fabric_rows){b->latents, b->ld_latents * sizeof *b->latents};
+    if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, more, n))
         return false;
     const struct choice *wrong = wrong_choice(r); /* found by every thread alike */
     if (wrong == NULL)
@@ -135,8 +143,21 @@ static void group_by_expert(struct forward_pass *r) {
         b->filled[b->active[i]] = 0;
 }
 
+/* What the experts read, and how wide what they give is. */
+static const struct acts *input_of(const struct model *m) {
+    return m->hp->moe.n_latent != 0 ? &m->moe.latent_act : &m->x_act;
+}
+
+static uint32_t width_of(const struct model *m) {
+    return m->hp->moe.n_latent != 0 ? m->hp->moe.n_latent : m->hp->n_embd;
+}
+
+static size_t ld_of(const struct model *m) {
+    return m->hp->moe.n_latent != 0 ? m->moe.ld_latents : m->ld_acc;
+}
+
 /* The experts of a single token read it as it is packed already. */
-static bool reads_x_act(const struct forward_pass *r) {
+static bool reads_input(const struct forward_pass *r) {
     return r->step->n_tokens == 1 && !r->m->hp->moe.weighs_input;
 }
 
@@ -149,7 +170,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
         uint32_t e = b->active[i], first = b->first[e], n = b->first[e + 1] - first;
         const struct ffn_weights *expert = &w->experts[e];
         bool biased = w->gate_bias != NULL;
-        b->in[i] = reads_x_act(r) ? m->x_act : forward_acts_part(&b->in_act, first, n);
+        b->in[i] = reads_input(r) ? *input_of(m) : forward_acts_part(&b->in_act, first, n);
         b->mid[i] = forward_acts_part(&b->mid_act, first, n);
         b->slot[e] = i;
         b->ups[b->n_ups++] = (struct ffn_up){
@@ -236,9 +257,9 @@ static void gather_inputs(struct forward_pass *r, struct pool *pool) {
             uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
             uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
             if (in->q8.q != NULL)
-                gather_q8(&in->q8, g.group, &m->x_act.q8, b->tokens + first, n);
+                gather_q8(&in->q8, g.group, &input_of(m)->q8, b->tokens + first, n);
             if (in->f32.f != NULL)
-                gather_f32(&in->f32, g.group, &m->x_act.f32, b->tokens + first, n);
+                gather_f32(&in->f32, g.group, &input_of(m)->f32, b->tokens + first, n);
             if (m->hp->moe.weighs_input)
                 weigh_inputs(in, g.group, b->weights + first, n);
         }
@@ -263,7 +284,7 @@ static void add_expert(struct forward_pass *r, int64_t *acc, const struct moe_we
     struct moe_buffers *b = &m->moe;
     uint32_t e = b->active[i];
     const struct wmat *down = &w->experts[e].down;
-    m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), acc, m->ld_acc,
+    m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), acc, ld_of(m),
                        b->tokens + b->first[e], plan_expert_segment(m->hp->moe.n_ff),
                        tile_begin, tile_end);
     if (w->down_bias != NULL)
@@ -279,17 +300,29 @@ static void shared_down(struct forward_pass *r, int64_t *acc, const uint32_t *ro
                        plan_ffn_segment(m->hp->moe.n_ff_shared), tile_begin, tile_end);
 }
 
+/* acc[.., tiles] of all tokens, whose rows are ld apart, from the shared experts, or zero. */
+static void shared_tiles(struct forward_pass *r, const struct wmat *shared, size_t ld,
+                         uint32_t tile_begin, uint32_t tile_end) {
+    if (shared->n_cols != 0)
+        shared_down(r, r->acc, NULL, shared, tile_begin, tile_end);
+    else
+        for (uint32_t t = 0; t < r->step->n_tokens; t++)
+            memset(r->acc + t * ld + tile_begin * TILE_ROWS, 0,
+                   (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
+}
+
+/* The shared experts whose results are added up with the others': none in a latent space. */
+static const struct wmat *shared_beside(const struct model *m, const struct moe_weights *w) {
+    static const struct wmat none;
+    return m->hp->moe.n_latent != 0 ? &none : &w->shared.down;
+}
+
 /* acc[.., tiles] of all tokens from the shared experts (or zero), then from each active expert
  * in turn. Threads take disjoint tiles of rows, so no other thread adds to these. */
 static void down_tiles(struct forward_pass *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
-    if (w->shared.down.n_cols != 0)
-        shared_down(r, r->acc, NULL, &w->shared.down, tile_begin, tile_end);
-    else
-        for (uint32_t t = 0; t < r->step->n_tokens; t++)
-            memset(r->acc + t * m->ld_acc + tile_begin * TILE_ROWS, 0,
-                   (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
+    shared_tiles(r, shared_beside(m, w), ld_of(m), tile_begin, tile_end);
     for (uint32_t i = 0; i < m->moe.n_active; i++)
         add_expert(r, r->acc, w, i, tile_begin, tile_end);
 }
@@ -308,9 +341,9 @@ static uint32_t tiles_near(const struct forward_pass *r) {
 static void down(struct forward_pass *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
     const uint32_t near = tiles_near(r);
-    uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
+    uint32_t n_tiles = (uint32_t)div_up(width_of(m), TILE_ROWS);
     size_t begin, end;
-    size_t tile_bytes = w->shared.down.tile_bytes; /* of all that are added up */
+    size_t tile_bytes = shared_beside(m, w)->tile_bytes; /* of all that are added up */
     for (size_t i = 0; i < m->moe.n_active; i++)
         tile_bytes += w->experts[m->moe.active[i]].down.tile_bytes;
     while (forward_claim_tiles(r, pool, n_tiles, tile_bytes, &begin, &end))
@@ -329,11 +362,11 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
     struct moe_buffers *b = &m->moe;
     static const uint32_t in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
     _Static_assert(ARRAY_LEN(in_order) == MOE_FEW, "a row for each token");
-    const struct wmat *shared = &w->shared.down;
+    const struct wmat *shared = shared_beside(m, w);
     const struct wmat *first = b->n_active > 0 ? &w->experts[b->active[0]].down : shared;
-    const size_t n_tiles = div_up(m->hp->n_embd, TILE_ROWS);
+    const size_t n_tiles = div_up(width_of(m), TILE_ROWS);
     const size_t n = b->n_active + (shared->n_cols != 0);
-    const size_t n_sums = r->step->n_tokens * m->ld_acc, apart = MOE_FEW * m->ld_acc;
+    const size_t n_sums = r->step->n_tokens * ld_of(m), apart = MOE_FEW * m->ld_acc;
     int64_t *sums = thread == 0 ? r->acc : b->sums + (size_t)(thread - 1) * apart;
     size_t begin, end;
     memset(sums, 0, n_sums * sizeof *sums);
@@ -356,23 +389,74 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
+/* The latents, in b->latents, in the form that products read. */
+static void pack_latents(struct forward_pass *r, struct pool *pool) {
+    const struct moe_buffers *b = &r->m->moe;
+    forward_pack(r, pool, &b->latent_act, b->latents, b->ld_latents);
+}
+
+/* acc = the shared experts, plus this rank's rows of what the latents give; in_order [n]. */
+static void up_tiles(struct forward_pass *r, const struct moe_weights *w, uint32_t tile_begin,
+                     uint32_t tile_end) {
+    struct model *m = r->m;
+    const struct moe_buffers *b = &m->moe;
+    const struct wmat *up = &w->latent_up;
+    const uint32_t first = m->share->embd_begin / TILE_ROWS;
+    const uint32_t begin = MAX(tile_begin, first),
+                   end = MIN(tile_end, first + (uint32_t)wmat_n_tiles(up));
+    shared_tiles(r, &w->shared.down, m->ld_acc, tile_begin, tile_end);
+    if (begin < end)
+        m->k->matmul_fixed(up, forward_act_for(&b->latent_act, up),
+                           r->acc + (size_t)first * TILE_ROWS, m->ld_acc, b->in_order,
+                           plan_ffn_segment(m->hp->moe.n_latent), begin - first, end - first);
+}
+
+/* From the experts' sums in acc out of the latent space. False if the group was lost. */
+static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
+                          const struct moe_weights *w) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    const uint32_t n = r->step->n_tokens, width = m->hp->moe.n_latent;
+    size_t begin, end;
+    if (!forward_team_sum(r, pool, thread, n * b->ld_latents))
+        return false;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            float *row = b->latents + t * b->ld_latents;
+            m->k->fixed_get(row, r->acc + t * b->ld_latents, width);
+            if (w->latent_norm != NULL)
+                m->k->rmsnorm(row, row, w->latent_norm, width, m->hp->rms_eps);
+            b->in_order[t] = (uint32_t)t;
+        }
+    pool_barrier(pool);
+    pack_latents(r, pool);
+    while (forward_claim_tiles(r, pool, div_up(m->hp->n_embd, TILE_ROWS),
+                               w->latent_up.tile_bytes + w->shared.down.tile_bytes, &begin,
+                               &end))
+        up_tiles(r, w, (uint32_t)begin, (uint32_t)end);
+    pool_barrier(pool);
+    return true;
+}
+
 bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw) {
     struct model *m = r->m;
     route(r, pool, thread, lw->moe);
     if (!tell_routes(r, pool, thread))
         return false;
+    if (m->hp->moe.n_latent != 0)
+        pack_latents(r, pool);
     if (thread == 0) {
         group_by_expert(r);
         plan_experts(r, lw->moe);
     }
     pool_barrier(pool);
-    if (!reads_x_act(r))
+    if (!reads_input(r))
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
     if (r->step->n_tokens <= MOE_FEW)
         down_few(r, pool, thread, lw->moe);
     else
         down(r, pool, lw->moe);
-    return true;
+    return m->hp->moe.n_latent == 0 || leave_latents(r, pool, thread, lw->moe);
 }

@@ -219,7 +219,7 @@ struct ff_cut {
 struct members_cut {
     struct heads_cut heads[ATTN_KINDS_MAX];
     struct ff_cut ffs[FF_WIDTHS_MAX];
-    uint32_t tiles[PLAN_MAX_RANKS + 1];
+    uint32_t tiles[PLAN_MAX_RANKS + 1], embd_tiles[PLAN_MAX_RANKS + 1];
     struct experts_cut experts;
     uint32_t units[PLAN_MAX_RANKS + 1], n_joined; /* of recurrent layers, n_joined together */
 };
@@ -243,6 +243,8 @@ static void share_layers(struct share *sh, const struct members_cut *c,
     sh->expert_end = whole ? c->experts.units[m + 1] : hp->moe.n_experts;
     sh->expert_ff_begin = whole ? 0 : c->experts.units[m];
     sh->expert_ff_end = whole ? hp->moe.n_ff : c->experts.units[m + 1];
+    sh->embd_begin = MIN(c->embd_tiles[m] * TILE_ROWS, hp->n_embd);
+    sh->embd_end = MIN(c->embd_tiles[m + 1] * TILE_ROWS, hp->n_embd);
     for (uint32_t i = 0; i < hp->n_attn; i++)
         sh->heads[i] = share_heads(&c->heads[i], &hp->attn[i], m);
     sh->unit_begin = MIN(c->units[m] * c->n_joined, recurrent_n_units(hp));
@@ -271,6 +273,8 @@ static enum status check_terms(const struct hparams *hp, const struct gguf *g,
         uint64_t shared =
             moe->n_ff_shared != 0 ? moe->n_ff_shared / plan_ffn_segment(moe->n_ff_shared) : 0;
         most = MAX(most, moe->n_used * each + shared);
+        if (moe->n_latent != 0)
+            most = MAX(most, moe->n_latent / plan_ffn_segment(moe->n_latent) + shared);
     }
     if (hp->recurrent.kind != RECURRENT_NONE)
         most = MAX(most, (uint64_t)recurrent_out_cols(hp) / recurrent_head_cols(hp));
@@ -311,6 +315,7 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
         for (uint32_t i = 0; i < hp->n_ff_widths; i++)
             cut(hp->ff_widths[i] / c.ffs[i].segment, ws, tp, c.ffs[i].bounds);
         cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, c.tiles);
+        cut((uint32_t)div_up(hp->n_embd, TILE_ROWS), ws, tp, c.embd_tiles);
         cut((uint32_t)div_up(recurrent_n_units(hp), c.n_joined), ws, tp, c.units);
         cut_experts(&c.experts, &hp->moe, ws, tp, experts);
         for (int m = 0; m < tp; m++) {

@@ -41,6 +41,7 @@ struct share {
     uint32_t shared_begin, shared_end;       /* columns of the shared experts */
     uint32_t expert_begin, expert_end;       /* experts held */
     uint32_t expert_ff_begin, expert_ff_end; /* and the columns held of each */
+    uint32_t embd_begin, embd_end;           /* rows of ffn_latent_up (moe_params.n_latent) */
     uint32_t vocab_begin,
         vocab_end; /* rows of the output matrix; empty but on the last stage */
 };

@@ -37,6 +37,10 @@ struct moe_weights {
     float limit, shared_limit; /* hparams.expert_limit, ffn_limit */
     struct ffn_weights shared;
     struct wmat shared_router; /* [1, n_embd]: whole on every rank; no rows: none */
+    /* Of experts in a latent space, which then stands for n_embd in theirs. */
+    struct wmat latent_down;  /* [n_latent, n_embd]: whole on every rank; no rows: none */
+    struct wmat latent_up;    /* [rows held of n_embd, n_latent] */
+    const float *latent_norm; /* [n_latent], of the experts' sum; NULL: none */
 };
 
 struct mla_weights {

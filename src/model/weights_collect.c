@@ -354,7 +354,8 @@ static bool has_layer_tensor(const struct weights_loader *ld, int l, const char 
 static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ffn, int l,
                                const char *suffix, uint32_t width, uint32_t n, uint32_t nth,
                                uint32_t f0, uint32_t f1, double used, struct err *err) {
-    uint32_t e = ld->hp->n_embd;
+    const bool experts = str_eq(suffix, "_exps");
+    uint32_t e = experts && ld->hp->moe.n_latent ? ld->hp->moe.n_latent : ld->hp->n_embd;
     char gate[64], up[64], down[64];
     snprintf(gate, sizeof gate, "ffn_gate%s.weight", suffix);
     snprintf(up, sizeof up, "ffn_up%s.weight", suffix);
@@ -381,7 +382,6 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
                                    .used = used};
     q.name = up;
     /* Of experts: where there is such a tensor. */
-    const bool experts = str_eq(suffix, "_exps");
     const bool fused_experts = experts && has_layer_tensor(ld, l, "ffn_gate_up_exps.weight");
     if (ld->hp->fused_ffn || fused_experts) {
         p.name = q.name = fused_experts ? "ffn_gate_up_exps.weight" : up;
@@ -446,6 +446,32 @@ static enum status collect_beside(struct weights_loader *ld, struct layer_weight
                                err);
 }
 
+/* The matrices around experts in a latent space. A norm is there where the file has one. */
+static enum status collect_latent(struct weights_loader *ld, struct moe_weights *moe, int l,
+                                  struct err *err) {
+    const struct share *sh = ld->share;
+    const char *of = ld->hp->moe.latent_name;
+    uint32_t e = ld->hp->n_embd, n = ld->hp->moe.n_latent;
+    char down[64], up[64], norm[64];
+    snprintf(down, sizeof down, "ffn_%s_down.weight", of);
+    snprintf(up, sizeof up, "ffn_%s_up.weight", of);
+    snprintf(norm, sizeof norm, "ffn_%s_norm.weight", of);
+    struct weight_part d = {
+        .layer = l, .name = down, .cols = e, .rows = n, .row_end = n, .col_end = e};
+    struct weight_part u = {.layer = l,
+                            .name = up,
+                            .cols = n,
+                            .rows = e,
+                            .row_begin = sh->embd_begin,
+                            .row_end = sh->embd_end,
+                            .col_end = n};
+    TRY(weights_want_matrix(ld, &moe->latent_down, d, err));
+    TRY(weights_want_matrix(ld, &moe->latent_up, u, err));
+    if (!has_layer_tensor(ld, l, norm))
+        return ST_OK;
+    return weights_want_vector(ld, &moe->latent_norm, l, norm, n, 0, n, err);
+}
+
 static enum status collect_moe(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -478,6 +504,8 @@ static enum status collect_moe(struct weights_loader *ld, struct layer_weights *
                         held ? sh->expert_ff_begin : 0, held ? sh->expert_ff_end : 0, used,
                         err));
     }
+    if (hp->moe.n_latent != 0)
+        TRY(collect_latent(ld, moe, l, err));
     if (hp->moe.biases)
         TRY(collect_expert_biases(ld, moe, l, err));
     if (hp->moe.shared_router)

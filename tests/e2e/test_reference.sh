@@ -156,6 +156,9 @@ refuse glm-5.2 "one word for each layer" indexer_types '["full", "full"]'
 refuse glm-5.2 "full or shared" indexer_types '["full", "half", "full", "full"]'
 refuse glm-5.2 "no indexer, and there is none before it" indexer_types '["shared", "full", "full", "full"]'
 refuse glm-5.2 "the dense layers first" mlp_layer_types '["sparse", "dense", "dense", "dense"]'
+refuse nemotron-3 "expected 16 x 32 x 8" moe_latent_size 16
+refuse nemotron-3 "expected at most" moe_latent_size 4000000000
+refuse nemotron-3 "expected 64 x 32 x 8" moe_latent_size 0
 refuse qwen2moe experts num_experts ...
 refuse qwen2moe decoder_sparse_step decoder_sparse_step 2
 refuse qwen2moe use_sliding_window use_sliding_window true

@@ -426,7 +426,9 @@ MAMBA = {"ssm_in.weight": "in_proj.weight", "ssm_conv1d.weight": "conv1d.weight"
          "ssm_out.weight": "out_proj.weight"}
 SPECIAL["granitehybrid"] = {**SPECIAL["granitemoe"], **{k: "mamba." + v for k, v in MAMBA.items()}}
 SPECIAL["nemotron_h"] = {**{k: v.replace("self_attn.", "mixer.").replace("mlp.", "mixer.") for k, v in COMMON.items()},
-                         **{k: "mixer." + v for k, v in MAMBA.items()}, "attn_norm.weight": "norm.weight"}
+                         **{k: "mixer." + v for k, v in MAMBA.items()}, "attn_norm.weight": "norm.weight",
+                         "ffn_latent_down.weight": "mixer.fc1_latent_proj.weight",
+                         "ffn_latent_up.weight": "mixer.fc2_latent_proj.weight"}
 SPECIAL["nemotron_h_moe"] = SPECIAL["nemotron_h"]
 LFM2 = {"attn_norm.weight": "operator_norm.weight", "attn_output.weight": "self_attn.out_proj.weight",
         "attn_q_norm.weight": "self_attn.q_layernorm.weight", "attn_k_norm.weight": "self_attn.k_layernorm.weight",
@@ -700,6 +702,8 @@ class Maker:
                      moe_intermediate_size=k("expert_feed_forward_length"), n_shared_experts=k("expert_shared_count"),
                      moe_shared_expert_intermediate_size=k("expert_shared_feed_forward_length"), n_group=1, topk_group=1,
                      norm_topk_prob=k("expert_weights_norm"), routed_scaling_factor=k("expert_weights_scale"))
+            if k("moe_latent_size", 0):
+                c.update(moe_latent_size=k("moe_latent_size"))
 
     config_nemotron_h_moe = config_nemotron_h
 

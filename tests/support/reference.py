@@ -71,6 +71,8 @@ class Model:
         key = self.key
         self.n_heads = key("attention.head_count")
         self.n_kv = key("attention.head_count_kv", self.n_heads)
+        if self.arch == "nemotron_h_moe":  # of each block; those without attention have 0
+            self.n_kv = max(self.n_kv)
         self.states = {}  # of layers that have one in place of keys and values
         self.width = key("embedding_length")
         self.eps = key("attention.layer_norm_rms_epsilon")
@@ -150,7 +152,7 @@ class Model:
 
     def turn(self, x, pos, plain=False, halves=False):
         """plain: OLMo 3's layers with a window know nothing of YaRN. halves: not as arch, never in pairs."""
-        if self.arch == "kimi-linear" and "nope" not in self.without:
+        if self.arch in ("kimi-linear", "nemotron_h_moe") and "nope" not in self.without:
             return list(x)
         out, half = list(x), self.n_rot // 2
         base = self.key("rope.freq_base", 10000.0)
@@ -334,6 +336,10 @@ class Model:
 
     def ffn(self, layer, name, x, nth=None):
         names = ["ffn_%s%s" % (p, name) for p in ("gate", "up", "down")]
+        if self.arch == "nemotron_h_moe":  # no gate
+            up, down = (w if nth is None else w[nth] for w in (self.w(layer, n + ".weight") for n in names[1:]))
+            square = 1 if "squared" in self.without else 2
+            return product(down, [max(v, 0) ** square for v in product(up, x)])
         if not self.has(layer, names[0] + ".weight"):  # gate over up in one matrix
             both = self.w(layer, names[1] + ".weight")
             parts = [both[:len(both) // 2], both[len(both) // 2:], self.w(layer, names[2] + ".weight")]
@@ -378,14 +384,20 @@ class Model:
         return {i: w * scale for i, w in zip(chosen, weights)}
 
     def experts(self, layer, x):
-        out = [0.0] * self.width
-        for i, weight in self.choose(layer, x).items():
+        """The experts of Nemotron 3 Super read x through a matrix, and their sum goes through another."""
+        whole, chosen = x, self.choose(layer, x)
+        if self.has(layer, "ffn_latent_down.weight"):
+            x = product(self.w(layer, "ffn_latent_down.weight"), x)
+        out = [0.0] * len(x)
+        for i, weight in chosen.items():
             if self.arch == "llama4" and "weighs_input" not in self.without:
                 weighted, weight = [weight * v for v in x], 1.0
                 out = [a + b for a, b in zip(out, self.ffn(layer, "_exps", weighted, i))]
                 continue
             out = [a + weight * b for a, b in zip(out, self.ffn(layer, "_exps", x, i))]
-        if self.has(layer, "ffn_gate_shexp.weight") and "shared" not in self.without:
+        if self.has(layer, "ffn_latent_up.weight"):
+            x, out = whole, product(self.w(layer, "ffn_latent_up.weight"), out)
+        if self.has(layer, "ffn_down_shexp.weight") and "shared" not in self.without:
             weight = 1.0
             if self.has(layer, "ffn_gate_inp_shexp.weight") and "shared_router" not in self.without:
                 weight = sigmoid(dot(self.w(layer, "ffn_gate_inp_shexp.weight")[0], x))
@@ -402,6 +414,12 @@ class Model:
             by = math.sqrt(self.width) if self.arch == "gemma" else self.key("embedding_scale", 1.0)
             x = [v * (1.0 if "embedding_scale" in self.without else by) for v in self.rows("token_embd.weight")[i]]
             for layer in range(len(past)):
+                if self.arch == "nemotron_h_moe":  # one block with one norm
+                    normed = self.norm_if(layer, "attn_norm", x)
+                    y = self.attention(layer, normed, pos, past[layer]) if self.has(layer, "attn_q.weight") else \
+                        self.experts(layer, normed)
+                    x = [a + b for a, b in zip(x, y)]
+                    continue
                 y = self.attention(layer, self.norm_if(layer, "attn_norm", x), pos, past[layer])
                 y = self.norm_if(layer, "post_attention_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
@@ -630,6 +648,33 @@ def kimi_linear(seed, n_heads=3, d=20, taps=3, v_dim=12, **keys):
     return m.model(layer)
 
 
+def nemotron_3(seed, latent=32, n_ff=32, n_ff_shared=48, n_experts=8):
+    """Nemotron 3 Super: experts in a latent space. There is no Mamba-2 in it: golden models have that."""
+    pattern = [2, 0, 2, 0]
+    m = Maker("nemotron_h_moe", seed, **dict(
+        COMMON, block_count=len(pattern)), embedding_length=64, feed_forward_length=[0 if n else n_ff for n in pattern],
+        attention__head_count=4, attention__head_count_kv=pattern, attention__key_length=16,
+        attention__value_length=16, rope__freq_base=1e4, ssm__conv_kernel=4, ssm__state_size=16, ssm__group_count=2,
+        ssm__inner_size=64, ssm__time_step_rank=4, expert_count=n_experts, expert_used_count=3, expert_gating_func=2,
+        expert_feed_forward_length=n_ff, expert_shared_count=1, expert_shared_feed_forward_length=n_ff_shared,
+        expert_weights_norm=True, expert_weights_scale=2.5, moe_latent_size=latent)
+
+    def layer(i, prefix):
+        if pattern[i]:
+            for which, n in (("q", 4), ("k", 2), ("v", 2)):
+                m.matrix("%sattn_%s.weight" % (prefix, which), 64, n * 16)
+            m.matrix(prefix + "attn_output.weight", 64, 64)
+            return
+        m.matrix(prefix + "ffn_gate_inp.weight", 64, n_experts, by=2.0)
+        m.add(prefix + "exp_probs_b.bias", (n_experts,), 0.3)
+        m.matrix(prefix + "ffn_latent_down.weight", 64, latent)
+        m.matrix(prefix + "ffn_latent_up.weight", latent, 64)
+        for suffix, width, ff, n in (("_exps", latent, n_ff, (n_experts,)), ("_shexp", 64, n_ff_shared, ())):
+            m.matrix("%sffn_up%s.weight" % (prefix, suffix), width, ff, *n)
+            m.matrix("%sffn_down%s.weight" % (prefix, suffix), ff, width, *n)
+    return m.model(layer, ("attn_norm",))
+
+
 def minimax_m3(seed, block=6, top=3, local=2, n_heads=6, n_kv=3, dim=20, index_dim=12, n_dense=2, tied=False):
     """MiniMax M3 with two local blocks, heads of an index narrower than the others, and two layers that see all."""
     m = Maker("minimax-m3", seed, **dict(
@@ -745,6 +790,7 @@ MODELS = {
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
     "glm-5.2": (lambda: glm_5_2(1), ["attention.indexer.top_k", "shared_choice"]),
     "kimi-linear": (lambda: kimi_linear(1), ["by_channel", "nope", "normalize", "shared"]),
+    "nemotron-3": (lambda: nemotron_3(1), ["nope", "squared", "normalize", "shared", "expert_weights_scale"]),
     "minimax-m3": (lambda: minimax_m3(1), ["attention.indexer.top_k", "local", "clamped", "qk_norm", "shared"]),
     "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
                                              "rope.scaling.type", "rope.scaling.yarn_log_multiplier", "truncate"]),

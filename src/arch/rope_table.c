@@ -1,5 +1,5 @@
 /* rope_table.c: The angles of RoPE, with each way of scaling. */
-#include "model/rope_table.h"
+#include "arch/rope_table.h"
 
 #include "base/exact.h"
 #include "base/util.h"

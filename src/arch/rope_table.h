@@ -1,8 +1,8 @@
 /* rope_table.h: the angles of RoPE, scaled as the model was trained (none, linear, llama-3
  * factors, YaRN). Frequencies are computed once in double with our own functions, and cos and
  * sin per position when a step needs them. */
-#ifndef LOCKSTEP_MODEL_ROPE_TABLE_H
-#define LOCKSTEP_MODEL_ROPE_TABLE_H
+#ifndef LOCKSTEP_ARCH_ROPE_TABLE_H
+#define LOCKSTEP_ARCH_ROPE_TABLE_H
 
 #include "arch/hparams.h"
 
