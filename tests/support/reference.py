@@ -789,9 +789,9 @@ MODELS = {
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
     "glm-5.2": (lambda: glm_5_2(1), ["attention.indexer.top_k", "shared_choice"]),
-    "kimi-linear": (lambda: kimi_linear(1), ["by_channel", "nope", "normalize", "shared"]),
+    "kimi-linear-small": (lambda: kimi_linear(1), ["by_channel", "nope", "normalize", "shared"]),
     "nemotron-3": (lambda: nemotron_3(1), ["nope", "squared", "normalize", "shared", "expert_weights_scale"]),
-    "minimax-m3": (lambda: minimax_m3(1), ["attention.indexer.top_k", "local", "clamped", "qk_norm", "shared"]),
+    "minimax-m3-small": (lambda: minimax_m3(1), ["attention.indexer.top_k", "local", "clamped", "qk_norm", "shared"]),
     "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
                                              "rope.scaling.type", "rope.scaling.yarn_log_multiplier", "truncate"]),
 }
