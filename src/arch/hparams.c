@@ -19,7 +19,7 @@ static const struct arch *const archs[] = {
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
-    &arch_step35,        &arch_gemma3n,
+    &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "format/gguf.h"
+#include "kernels/activation.h"
 #include "kernels/kernels.h"
 #include "kernels/recurrent.h"
 
@@ -50,13 +51,6 @@ enum qk_norm {
     QK_NORM_ROW,        /* RMSNorm of all query heads together, and of all key heads */
     QK_NORM_HEAD_AFTER, /* as HEAD, but after RoPE */
     QK_NORM_PLAIN,      /* after RoPE and without weights, in the layers that have RoPE */
-};
-
-enum ffn_act {
-    FFN_SWIGLU,     /* silu(gate) * up */
-    FFN_SWIGLU_OAI, /* gpt-oss: clamped, silu with 1.702, (up + 1) */
-    FFN_GEGLU,      /* gelu(gate) * up, the tanh form */
-    FFN_RELU2,      /* the square of max(up, 0): there is no gate */
 };
 
 enum gating {
@@ -137,6 +131,9 @@ struct recurrent_params {
      * the gate of the results, of which the sigmoid counts. q, k and v have matrices of their
      * own. */
     bool by_channel;
+    bool whole_gate; /* then the gate is a product of x, ssm_g */
+    float
+        least_decay; /* then a decay's logarithm is it times a sigmoid; 0: a softplus times ssm_a */
 };
 
 /* What a layer differs in from attention followed by an FFN. */
@@ -184,6 +181,7 @@ struct hparams {
     struct indexer_params indexer;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
+    struct situ_params situ;
     bool qkv_bias;     /* attn_{q,k,v}.bias exist */
     bool o_bias;       /* attn_output.bias exists */
     bool ffn_bias;     /* ffn_{gate,up,down}.bias exist in dense layers */
@@ -212,6 +210,9 @@ struct hparams {
     /* The residual stream is several, of which the layers compute the first (streams.c); 0: it is
      * one. Then n_laurel is the rank of what a layer adds to its attention. */
     uint32_t n_streams, n_laurel;
+    /* Not 0: each of this many layers leaves the residual stream to the later ones, which read a
+     * mixture of all that were left and the current one (depth.c). */
+    uint32_t mix_block;
     /* In this many first layers a gate counts from the mean of its row plus this many standard
      * deviations on. */
     uint32_t n_sparse;
@@ -225,6 +226,8 @@ struct hparams {
     bool
         attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
     bool head_gate; /* attn_gate: the sigmoid of one number times a head's result */
+    bool
+        wide_gate; /* attn_gate: of a number for each value of the result, of latent attention */
     /* By layer: after silu gate is at most so much, and up at most so far from 0; 0: any. Of
      * experts, and of a dense FFN or shared experts. */
     float expert_limit[HPARAMS_LAYERS_MAX], ffn_limit[HPARAMS_LAYERS_MAX];
@@ -251,7 +254,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
-    arch_step35, arch_gemma3n;
+    arch_step35, arch_gemma3n, arch_kimi_k3;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -304,6 +307,11 @@ static inline uint32_t hparams_out_dim(const struct hparams *hp, const struct at
 static inline bool hparams_layer_chooses(const struct hparams *hp, uint32_t layer) {
     return hp->indexer.top_k != 0 && hparams_layer_has_attention(hp, layer) &&
            (hp->indexer.shared || hparams_layer_is(hp, layer, LAYER_INDEXED));
+}
+
+/* The residual streams that the layers before this one have left. */
+static inline uint32_t hparams_n_kept(const struct hparams *hp, uint32_t layer) {
+    return hp->mix_block != 0 ? (layer + hp->mix_block - 1) / hp->mix_block : 0;
 }
 
 /* 0: the layer sees everything. */

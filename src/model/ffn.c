@@ -4,7 +4,7 @@
  * A thread computes rows of gate and the same rows of up, and makes the down product's input
  * from them while they are in near caches. Results of [n_tokens, n_ff] are never written to
  * memory in f32. */
-#include "model/activation.h"
+#include "kernels/activation.h"
 #include "model/forward.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
         m->k->add(gate + t * ld, u->gate_bias + col, n_cols);
         m->k->add(up + t * ld, u->up_bias + col, n_cols);
     }
-    ffn_activate(m->k, m->hp->ffn_act, u->limit, gate, up, n * ld);
+    ffn_activate(m->k, m->hp->ffn_act, m->hp->situ, u->limit, gate, up, n * ld);
     for (size_t t = 0; t < n && u->weights != NULL; t++)
         for (size_t i = 0; i < n_cols; i++)
             gate[t * ld + i] *= u->weights[first + t];

@@ -169,6 +169,11 @@ static size_t residual_width(const struct model *m) {
     return (size_t)m->hp->n_embd * MAX(m->hp->n_streams, 1u);
 }
 
+/* And the streams that were kept. */
+static size_t kept_bytes(const struct forward_pass *r) {
+    return r->whole->n_tokens * depth_width(r->m) * sizeof(float);
+}
+
 static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
@@ -176,6 +181,8 @@ static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread)
         size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
         net_done(r, TRACE_RECEIVE, size, began,
                  fabric_recv(m->f, m->rank - m->plan.tp, residual_all(m), size, &r->err));
+        if (r->st == ST_OK && m->kept != NULL)
+            r->st = fabric_recv(m->f, m->rank - m->plan.tp, m->kept, kept_bytes(r), &r->err);
         if (r->st == ST_OK)
             r->st = indexer_receive(r);
     }
@@ -189,6 +196,8 @@ static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
         size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
         net_done(r, TRACE_SEND, size, began,
                  fabric_send(m->f, m->rank + m->plan.tp, residual_all(m), size, &r->err));
+        if (r->st == ST_OK && m->kept != NULL)
+            r->st = fabric_send(m->f, m->rank + m->plan.tp, m->kept, kept_bytes(r), &r->err);
         if (r->st == ST_OK)
             r->st = indexer_send(r);
     }
@@ -463,8 +472,11 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
             return false;
         residual_end_layer(r, pool, last);
     }
-    const struct fabric_rows x = {residual_all(r->m), residual_width(r->m) * sizeof *r->x};
-    return !r->sharded || tell_rows(r, pool, thread, &x, 1);
+    const struct fabric_rows x[] = {
+        {residual_all(r->m), residual_width(r->m) * sizeof *r->x},
+        {r->m->kept, depth_width(r->m) * sizeof *r->x},
+    };
+    return !r->sharded || tell_rows(r, pool, thread, x, r->m->kept != NULL ? 2 : 1);
 }
 
 /* Embeddings (first stage) and the angles of every token. False: what was read is not the model
@@ -599,9 +611,14 @@ static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, u
             acts_set_tokens(&m->x_act, n);
         while (pool_claim(pool, n, 1, &begin, &end))
             for (size_t i = begin; i < end; i++) {
-                float *row = m->out_rows + i * e;
-                m->k->rmsnorm(row, m->x + (size_t)r->whole->outputs[first + i] * e,
-                              m->w.output_norm, e, m->hp->rms_eps);
+                const size_t t = r->whole->outputs[first + i];
+                float *row = m->out_rows + i * e, *x = m->x + t * e;
+                if (m->w.output_score != NULL) {
+                    depth_mix_token(m, row, x, t, hparams_n_kept(m->hp, m->hp->n_layers),
+                                    m->w.output_score);
+                    x = row;
+                }
+                m->k->rmsnorm(row, x, m->w.output_norm, e, m->hp->rms_eps);
                 if (!r->whole->hidden)
                     forward_scale(row, e, m->hp->logit_scale);
             }

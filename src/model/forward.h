@@ -153,6 +153,16 @@ void streams_predict(struct forward_pass *r, struct pool *pool, const struct lay
 void streams_laurel(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 void streams_correct(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 
+/* depth.c, one thread: out = what token t of the whole step reads, of n_kept streams and x; then x
+ * is kept if it is to be, and begins anew. layer: of the model. */
+void depth_mix_token(const struct model *m, float *out, const float *x, size_t t,
+                     uint32_t n_kept, const float *score);
+void depth_keep(const struct model *m, float *x, size_t t, uint32_t layer);
+/* Values that a token keeps. */
+static inline size_t depth_width(const struct model *m) {
+    return (size_t)hparams_n_kept(m->hp, m->hp->n_layers) * m->hp->n_embd;
+}
+
 /* attention.c: from the packed, normed x_act, not yet told, to acc. False if the group was
  * lost. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,

@@ -10,7 +10,7 @@
  * Every stage makes its own layers' inputs from the tokens. */
 #include "model/forward.h"
 
-#include "model/activation.h"
+#include "kernels/activation.h"
 
 #include <math.h>
 
@@ -91,7 +91,7 @@ void layer_input_add(struct forward_pass *r, struct pool *pool,
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             size_t of_step = r->first + mine.begin + t;
-            ffn_activate(m->k, m->hp->ffn_act, 0, mid + t * b->ld_mid,
+            ffn_activate(m->k, m->hp->ffn_act, m->hp->situ, 0, mid + t * b->ld_mid,
                          b->all + of_step * b->ld_all + layer * n, n);
         }
     pool_barrier(pool);

@@ -228,6 +228,7 @@ static void alloc_streams(struct model *m, struct layout *lay, const struct all_
                           size_t ff) {
     struct stream_buffers *b = &m->streams;
     size_t n = m->cfg.n_tokens_max, e = m->hp->n_embd;
+    want(lay, &m->kept, n * depth_width(m), sizeof(float));
     if (m->hp->n_streams == 0)
         return;
     b->ld_low = round_up(m->hp->n_laurel, TILE_ROWS);
@@ -282,7 +283,8 @@ static void widen_rows(struct model *m, const struct attn_kind *kind,
     m->ldk = MAX(m->ldk, round_up(k, TILE_ROWS));
     m->ldv = MAX(m->ldv, round_up(v, TILE_ROWS));
     m->ld_att = MAX(m->ld_att, heads * hparams_out_dim(hp, kind));
-    m->ld_gates = MAX(m->ld_gates, hp->head_gate ? round_up(heads, TILE_ROWS) : 0);
+    size_t gates = hp->wide_gate ? heads * hp->mla.v_dim : hp->head_gate ? heads : 0;
+    m->ld_gates = MAX(m->ld_gates, round_up(gates, TILE_ROWS));
     m->scratch_floats = MAX(m->scratch_floats, round_up(attn_scratch_floats(&shape), 16));
 }
 
@@ -664,7 +666,8 @@ size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) 
     size_t width = round_up(MAX(hp->n_embd, hp->moe.n_latent), TILE_ROWS);
     size_t sum = n_tokens_max * width * sizeof(int64_t);
     size_t rows = (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd) * sizeof(float);
-    size_t streams = (size_t)n_tokens_max * hp->n_streams * hp->n_embd * sizeof(float);
+    size_t n_streams = MAX(hp->n_streams, hparams_n_kept(hp, hp->n_layers));
+    size_t streams = n_tokens_max * n_streams * hp->n_embd * sizeof(float);
     return MAX(MAX(sum, rows), streams);
 }
 

@@ -207,6 +207,7 @@ struct model {
     struct acts router_act;
     struct layer_input_buffers input;
     struct stream_buffers streams;
+    float *kept; /* [n, streams kept, n_embd] (depth.c) */
     struct mla_buffers mla;
     struct index_buffers index;
     struct moe_buffers moe;

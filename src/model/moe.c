@@ -13,7 +13,7 @@
  * matrix out of it. */
 #include "model/forward.h"
 
-#include "model/activation.h"
+#include "kernels/activation.h"
 
 /* ---- routing ----------------------------------------------------------------------------- */
 

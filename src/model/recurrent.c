@@ -7,7 +7,7 @@
 #include "model/forward.h"
 
 #include "base/exact.h"
-#include "model/activation.h"
+#include "kernels/activation.h"
 
 #include <math.h>
 
@@ -66,9 +66,10 @@ static void low_rank_products(struct forward_pass *r, struct pool *pool,
                                forward_acts_part(&b->low_act[1], 0, n)};
     const struct product list[] = {{&w->decays, &low[0], b->rows + b->lay.decays_at, b->lay.ld},
                                    {&w->gates, &low[1], b->rows + b->lay.z_at, b->lay.ld}};
-    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+    const size_t n_low = r->m->hp->recurrent.whole_gate ? 1 : ARRAY_LEN(list);
+    for (size_t i = 0; i < n_low; i++)
         forward_pack(r, pool, &low[i], b->rows + b->lay.low_at[i], b->lay.ld);
-    forward_products(r, pool, list, ARRAY_LEN(list));
+    forward_products(r, pool, list, n_low);
 }
 
 /* acc = the sum of all pieces' products in fixed point: zero if this rank holds nothing. */
@@ -236,8 +237,10 @@ static void delta_gates(const struct model *m, const struct recurrent_weights *w
     float *beta, *alpha;
     gates_of(m, row, h, &beta, &alpha);
     *beta = sigmoid(*beta);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n && p->least_decay == 0.0f; i++)
         alpha[i] = exact_exp(w->a[h] * softplus(alpha[i] + dt_bias[i]));
+    for (uint32_t i = 0; i < n && p->least_decay != 0.0f; i++)
+        alpha[i] = exact_exp(p->least_decay * sigmoid(-w->a[h] * (alpha[i] + dt_bias[i])));
 }
 
 /* Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */

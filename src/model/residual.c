@@ -50,10 +50,26 @@ static uint32_t x_blocks(const struct model *m) {
     return (uint32_t)div_up(m->x_act.f32.n_cols, ACT_BLOCK);
 }
 
+/* What a half layer reads in place of x, of a model that mixes over depth. */
+struct mixture {
+    const float *score; /* NULL: it reads x */
+    uint32_t layer;     /* of the model */
+    bool begins;        /* the layer, before which x may be kept */
+};
+
+static void mix(const struct forward_pass *r, size_t t, const struct mixture *mixed) {
+    const struct model *m = r->m;
+    const uint32_t e = m->hp->n_embd, layer = mixed->layer + !mixed->begins;
+    depth_mix_token(m, m->normed + t * e, r->x + t * e, r->first + t,
+                    hparams_n_kept(m->hp, layer), mixed->score);
+    if (mixed->begins)
+        depth_keep(m, r->x + t * e, r->first + t, layer);
+}
+
 /* For this rank's tokens: x takes in the result in acc (NULL: none), then normed =
- * rmsnorm(x) * w (w NULL: x), packed for the next products. */
+ * rmsnorm(x, or the mixture) * w (w NULL: x), packed for the next products. */
 static void norm_pack(struct forward_pass *r, struct pool *pool, const struct result *res,
-                      const float *w) {
+                      const struct mixture *mixed, const float *w) {
     struct model *m = r->m;
     const struct tokens mine = r->mine;
     const bool alone = r->step->n_tokens == 1;
@@ -67,8 +83,11 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
                 forward_own_blocks(&m->x_act, 0, x_blocks(m));
             if (res != NULL)
                 add_result(r, (uint32_t)t, res);
+            if (mixed->score != NULL)
+                mix(r, t, mixed);
+            const float *x = mixed->score != NULL ? m->normed + t * e : r->x + t * e;
             if (w != NULL)
-                m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
+                m->k->rmsnorm(m->normed + t * e, x, w, e, m->hp->rms_eps);
             else
                 memcpy(m->normed + t * e, r->x + t * e, e * sizeof *r->x);
             if (alone) /* not worth a barrier */
@@ -113,7 +132,8 @@ void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t la
     }
     if (several)
         streams_predict(r, pool, lw);
-    norm_pack(r, pool, add ? &res : NULL, norm);
+    const struct mixture mixed = {lw->attn_score, r->m->share->layer_begin + layer, true};
+    norm_pack(r, pool, add ? &res : NULL, &mixed, norm);
     if (several)
         streams_laurel(r, pool, lw);
 }
@@ -122,7 +142,8 @@ void residual_after_mixer(struct forward_pass *r, struct pool *pool,
                           const struct layer_weights *lw) {
     const struct result res = {.post_norm = lw->attn_post_norm,
                                .laurel = r->m->hp->n_streams != 0};
-    norm_pack(r, pool, &res, lw->ffn_norm);
+    const uint32_t layer = r->m->share->layer_begin + (uint32_t)(lw - r->m->w.layers);
+    norm_pack(r, pool, &res, &(struct mixture){lw->ffn_score, layer, false}, lw->ffn_norm);
 }
 
 void residual_set_beside(struct forward_pass *r, struct pool *pool,
@@ -142,5 +163,5 @@ void residual_set_beside(struct forward_pass *r, struct pool *pool,
     pool_barrier(pool);
     const struct acts in = forward_acts_part(&m->router_act, mine.begin, mine.n);
     forward_pack(r, pool, &in, m->router_in + (size_t)mine.begin * e, e);
-    norm_pack(r, pool, NULL, lw->moe_norm);
+    norm_pack(r, pool, NULL, &(struct mixture){0}, lw->moe_norm);
 }

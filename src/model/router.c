@@ -2,7 +2,7 @@
 #include "model/router.h"
 
 #include "base/util.h"
-#include "model/activation.h"
+#include "kernels/activation.h"
 
 #include <math.h>
 

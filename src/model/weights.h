@@ -101,9 +101,9 @@ struct layer_weights {
     const float *q_bias, *k_bias, *v_bias; /* as the rows above; NULL: none */
     const float *q_norm, *k_norm; /* [head_dim], or as the rows (QK_NORM_ROW); NULL: none */
     const float *sinks;           /* [heads]; NULL: none */
-    struct wmat head_gate;        /* [heads, n_embd]; no rows: none */
-    struct wmat o;                /* [n_embd, heads * out_dim]: row-parallel */
-    const float *o_bias;          /* [n_embd]: on the stage's first member only */
+    struct wmat head_gate; /* [heads, n_embd], or each head has v_dim rows; no rows: none */
+    struct wmat o;         /* [n_embd, heads * out_dim]: row-parallel */
+    const float *o_bias;   /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
     struct mla_weights mla;
     struct index_weights *index; /* NULL: no indexer */
@@ -122,7 +122,8 @@ struct layer_weights {
     const float *dense_post_norm, *moe_norm, *moe_post_norm;
     struct layer_input_weights input;
     struct stream_weights streams;
-    bool sparse;            /* the gate counts from hparams.sparse_deviations on */
+    const float *attn_score, *ffn_score; /* [n_embd]: of mixtures (depth.c); NULL: none */
+    bool sparse;                         /* the gate counts from hparams.sparse_deviations on */
     const float *out_scale; /* [1]: the residual stream is multiplied by it; NULL: none */
     uint32_t attn;          /* its kind: hparams.attn */
     uint32_t window;        /* 0: none */
@@ -135,7 +136,8 @@ struct layer_weights {
 struct weights {
     uint32_t n_layers; /* of the stage */
     struct layer_weights *layers;
-    const float *output_norm;       /* [n_embd]; last stage only */
+    const float *output_norm;       /* [n_embd]; last stage only, as: */
+    const float *output_score;      /* [n_embd]: of a mixture (depth.c); NULL: none */
     struct wmat output;             /* [vocab rows, n_embd]; last stage only */
     const struct gguf_tensor *embd; /* token_embd.weight */
     const float *rope_factors;      /* [n_rot/2] divides the frequencies; NULL: none */

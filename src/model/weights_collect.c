@@ -301,6 +301,16 @@ static enum status collect_mla(struct weights_loader *ld, struct layer_weights *
                             err));
     TRY(weights_want_vector(ld, &mla->kv_a_norm, l, "attn_kv_a_norm.weight", hp->mla.kv_rank, 0,
                             hp->mla.kv_rank, err));
+    if (hp->wide_gate)
+        TRY(weights_want_matrix(ld, &lw->head_gate,
+                                (struct weight_part){.layer = l,
+                                                     .name = "attn_gate.weight",
+                                                     .cols = e,
+                                                     .rows = hp->n_heads * hp->mla.v_dim,
+                                                     .row_begin = sh->begin * hp->mla.v_dim,
+                                                     .row_end = sh->end * hp->mla.v_dim,
+                                                     .col_end = e},
+                                err));
     return collect_mla_heads(ld, mla, l, err);
 }
 
@@ -551,6 +561,10 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
         TRY(weights_collect_layer_input(ld, lw, l, err));
     if (hp->n_streams != 0)
         TRY(weights_collect_layer_streams(ld, lw, l, err));
+    if (hp->mix_block != 0) {
+        TRY(weights_want_vector(ld, &lw->attn_score, l, "attn_res_score.weight", e, 0, e, err));
+        TRY(weights_want_vector(ld, &lw->ffn_score, l, "ffn_res_score.weight", e, 0, e, err));
+    }
     lw->sparse = (uint32_t)l < hp->n_sparse;
     if (has_layer_tensor(ld, l, "layer_output_scale.weight"))
         TRY(weights_want_vector(ld, &lw->out_scale, l, "layer_output_scale.weight", 1, 0, 1,
@@ -572,6 +586,9 @@ enum status weights_collect(struct weights_loader *ld, struct err *err) {
         TRY(weights_collect_streams(ld, err));
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
+    if (sh->last_stage && hp->mix_block != 0)
+        TRY(weights_want_vector(ld, &w->output_score, -1, "output_res_score.weight", hp->n_embd,
+                                0, hp->n_embd, err));
     if (sh->last_stage) {
         TRY(weights_want_vector(ld, &w->output_norm, -1,
                                 hp->output_norm != NULL ? hp->output_norm

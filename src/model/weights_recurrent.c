@@ -147,9 +147,13 @@ static enum status collect_by_channel(struct recurrent_collector *c, struct err 
     TRY(want_in(c, "attn_v.weight", all, begin, end, lay->v_at, err));
     TRY(want_in(c, "ssm_beta.weight", n, 0, n, lay->gates_at, err));
     TRY(want_in(c, "ssm_f_a.weight", dim, 0, dim, lay->low_at[0], err));
-    TRY(want_in(c, "ssm_g_a.weight", dim, 0, dim, lay->low_at[1], err));
     TRY(weights_want_matrix(c->ld, &c->w->decays, second, err));
-    TRY(weights_want_matrix(c->ld, &c->w->gates, gates, err));
+    if (r->whole_gate) {
+        TRY(want_in(c, "ssm_g.weight", all, begin, end, lay->z_at, err));
+    } else {
+        TRY(want_in(c, "ssm_g_a.weight", dim, 0, dim, lay->low_at[1], err));
+        TRY(weights_want_matrix(c->ld, &c->w->gates, gates, err));
+    }
     TRY(weights_want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d_q.weight", taps, all, 0,
                           taps, taps, err));
     TRY(weights_want_rows(c->ld, &c->w->conv_k, c->layer, "ssm_conv1d_k.weight", taps, all, 0,
@@ -157,7 +161,10 @@ static enum status collect_by_channel(struct recurrent_collector *c, struct err 
     TRY(weights_want_rows(c->ld, &c->w->conv_v, c->layer, "ssm_conv1d_v.weight", taps, all, 0,
                           taps, taps, err));
     TRY(weights_want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", all, 0, all, err));
-    TRY(want_of_heads(c, &c->w->a, "ssm_a", err));
+    if (r->least_decay != 0.0f)
+        TRY(weights_want_vector(c->ld, &c->w->a, c->layer, "ssm_a", n, 0, n, err));
+    else
+        TRY(want_of_heads(c, &c->w->a, "ssm_a", err));
     return weights_want_vector(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", dim, 0, dim,
                                err);
 }

@@ -131,6 +131,16 @@ if [ -e "$golden/gemma4-ple.gguf" ]; then
     cmp suppressed.f32 b.f32 || fail "three ranks suppress other tokens"
 fi
 
+# Kimi K3 without a key that it needs, or without its experts' latent space.
+if [ -e "$golden/kimi-k3.gguf" ]; then
+    for key in kda.gate_lower_bound activation.situ_beta activation.situ_linear_beta attn_res.block_size \
+        expert_latent_length; do
+        reference rename "$golden/kimi-k3.gguf" less.gguf kimi-k3.$key kimi-k3.nothing
+        timeout 60 "$LOCKSTEP" eval less.gguf --ids 1 -q >out 2>err && fail "kimi-k3 without $key was taken"
+        [ "$(wc -l <err)" = 1 ] && grep -q "$key\|ffn_gate_exps.*expected" err || fail "kimi-k3 without $key: $(cat err)"
+    done
+fi
+
 # What cannot be right is refused, with one sentence.
 refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
     rm -rf refused

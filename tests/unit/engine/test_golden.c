@@ -138,6 +138,7 @@ static const struct {
     {"deepseek32", 1e-3},
     {"glm-dsa", 1e-3},
     {"kimi-linear", 1e-3},
+    {"kimi-k3", 1e-3},
     {"minimax-m3", 1e-3},
 };
 

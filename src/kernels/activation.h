@@ -1,9 +1,21 @@
 /* activation.h: the activation between the two halves of an FFN. */
-#ifndef LOCKSTEP_MODEL_ACTIVATION_H
-#define LOCKSTEP_MODEL_ACTIVATION_H
+#ifndef LOCKSTEP_KERNELS_ACTIVATION_H
+#define LOCKSTEP_KERNELS_ACTIVATION_H
 
-#include "arch/hparams.h"
 #include "kernels/kernels.h"
+
+enum ffn_act {
+    FFN_SWIGLU,     /* silu(gate) * up */
+    FFN_SWIGLU_OAI, /* gpt-oss: clamped, silu with 1.702, (up + 1) */
+    FFN_GEGLU,      /* gelu(gate) * up, the tanh form */
+    FFN_SITU,       /* Kimi K3: both halves bounded by tanh */
+    FFN_RELU2,      /* the square of max(up, 0): there is no gate */
+};
+
+/* Of FFN_SITU. */
+struct situ_params {
+    float gate, up;
+};
 
 /* gate = act(gate) * up, [n] both. up is overwritten if the form needs space.
  *   FFN_SWIGLU      silu(gate) * up; limit > 0: min(silu(gate), limit) * clamp(up, -limit, limit)
@@ -11,9 +23,10 @@
  *                   (gpt-oss's reference code)
  *   FFN_GEGLU       0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * up, with tanh(z) as
  *                   1 - 2 / (exp(2z) + 1)
+ *   FFN_SITU        b tanh(gate / b) * sigmoid(gate) * l tanh(up / l), with b, l of situ
  *   FFN_RELU2       max(gate, 0)^2; up is not read */
-void ffn_activate(const struct kernels *k, enum ffn_act act, float limit, float *gate,
-                  float *up, size_t n);
+void ffn_activate(const struct kernels *k, enum ffn_act act, struct situ_params situ,
+                  float limit, float *gate, float *up, size_t n);
 
 /* x = 1 / (1 + exp(-x)), [n] */
 void sigmoids(const struct kernels *k, float *x, size_t n);

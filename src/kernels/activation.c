@@ -1,6 +1,6 @@
 /* activation.c: plain loops of single IEEE operations between two calls of the exact exp. The
  * compiler may vectorize them, which changes no bit. */
-#include "model/activation.h"
+#include "kernels/activation.h"
 
 #include "base/util.h"
 
@@ -48,6 +48,18 @@ static void geglu(const struct kernels *k, float *gate, const float *up, size_t 
         gate[i] = 0.5f * gate[i] * (2.0f - 2.0f / (e[i] + 1.0f)) * up[i];
 }
 
+static void situ_glu(const struct kernels *k, struct situ_params situ, float *gate, float *up,
+                     size_t n) {
+    float e[CHUNK] = {0};
+    for (size_t i = 0; i < n; i++)
+        e[i] = -gate[i];
+    k->exp(e, e, n);
+    k->softcap(gate, situ.gate, n);
+    k->softcap(up, situ.up, n);
+    for (size_t i = 0; i < n; i++)
+        gate[i] = gate[i] / (1.0f + e[i]) * up[i];
+}
+
 static void relu2(float *gate, size_t n) {
     for (size_t i = 0; i < n; i++) {
         float g = gate[i] < 0.0f ? 0.0f : gate[i]; /* NaN stays */
@@ -55,8 +67,8 @@ static void relu2(float *gate, size_t n) {
     }
 }
 
-void ffn_activate(const struct kernels *k, enum ffn_act act, float limit, float *gate,
-                  float *up, size_t n) {
+void ffn_activate(const struct kernels *k, enum ffn_act act, struct situ_params situ,
+                  float limit, float *gate, float *up, size_t n) {
     if (act == FFN_SWIGLU && limit == 0.0f) {
         k->swiglu(gate, gate, up, n);
         return;
@@ -69,6 +81,8 @@ void ffn_activate(const struct kernels *k, enum ffn_act act, float limit, float 
         size_t part = MIN(n - at, (size_t)CHUNK);
         if (act == FFN_SWIGLU_OAI)
             swiglu_oai(k, gate + at, up + at, part);
+        else if (act == FFN_SITU)
+            situ_glu(k, situ, gate + at, up + at, part);
         else if (act == FFN_SWIGLU)
             swiglu_limited(k, gate + at, up + at, limit, part);
         else
