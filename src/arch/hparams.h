@@ -145,7 +145,8 @@ enum layer_flags {
     LAYER_WINDOW = 16,  /* of an architecture whose file says which layers have one */
     LAYER_INDEXED = 32, /* has an indexer (struct indexer_params) */
 };
-#define HPARAMS_LAYERS_MAX 4096
+/* Ten times the deepest published model; a struct hparams has to fit a caller's small stack. */
+#define HPARAMS_LAYERS_MAX 1024
 /* Keys that a query chooses. */
 #define HPARAMS_CHOSEN_MAX (1u << 20)
 /* Value heads that read the same key head, where they are tiled. */
