@@ -1,5 +1,5 @@
-/* exact.h: exp, tanh, log, sin and cos with the same bits everywhere. libm's results differ
- * between systems.
+/* exact.h: exp, tanh, log, sin, cos and sums of lanes with the same bits everywhere. libm's
+ * results differ between systems.
  *
  * These are pure functions: a fixed sequence of IEEE operations and explicit fma, compiled with
  * -ffp-contract=off. A SIMD version can repeat the f32 functions operation by operation. exp,
@@ -9,6 +9,7 @@
 #define LOCKSTEP_BASE_EXACT_H
 
 #include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -58,6 +59,23 @@ static inline float exact_exp(float x) {
  * softcap of logits needs. */
 static inline float exact_tanh(float x) {
     return 1.0f - 2.0f / (exact_exp(x + x) + 1.0f);
+}
+
+/* The one tree that sums 16 lanes (docs/numerics.md): lanes 8 apart, then 4, 2, 1. Overwrites
+ * them. */
+static inline float exact_sum_lanes(float lanes[16]) {
+    for (int half = 8; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* x . y: lane i % 16 takes products i in order, by fma. */
+static inline float exact_dot(const float *x, const float *y, size_t n) {
+    float lanes[16] = {0};
+    for (size_t i = 0; i < n; i++)
+        lanes[i % 16] = fmaf(x[i], y[i], lanes[i % 16]);
+    return exact_sum_lanes(lanes);
 }
 
 #define EXACT_LN2_HI64 0x1.62e42fee00000p-1

@@ -4,6 +4,8 @@
 
 #include "base/util.h"
 
+#include <math.h>
+
 #define CHUNK 256
 #define OAI_ALPHA 1.702f
 #define OAI_LIMIT 7.0f
@@ -96,4 +98,17 @@ void sigmoids(const struct kernels *k, float *x, size_t n) {
     k->exp(x, x, n);
     for (size_t i = 0; i < n; i++)
         x[i] = 1.0f / (1.0f + x[i]);
+}
+
+void softmax(const struct kernels *k, float *x, size_t n) {
+    float m = -INFINITY, sum = 0.0f;
+    for (size_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    for (size_t i = 0; i < n; i++)
+        x[i] -= m;
+    k->exp(x, x, n);
+    for (size_t i = 0; i < n; i++)
+        sum += x[i];
+    for (size_t i = 0; i < n; i++)
+        x[i] /= sum;
 }

@@ -1,4 +1,4 @@
-/* activation.h: the activation between the two halves of an FFN. */
+/* activation.h: the activation between the two halves of an FFN, and what gates and routers need. */
 #ifndef LOCKSTEP_KERNELS_ACTIVATION_H
 #define LOCKSTEP_KERNELS_ACTIVATION_H
 
@@ -30,5 +30,8 @@ void ffn_activate(const struct kernels *k, enum ffn_act act, struct situ_params 
 
 /* x = 1 / (1 + exp(-x)), [n] */
 void sigmoids(const struct kernels *k, float *x, size_t n);
+
+/* x = exp(x - largest) / sum, [n]; the sum is in order. */
+void softmax(const struct kernels *k, float *x, size_t n);
 
 #endif

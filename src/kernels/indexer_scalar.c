@@ -60,13 +60,6 @@ static void scores(const struct index_scores_args *a) {
     }
 }
 
-static float sum_lanes(float lanes[16]) {
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
 /* A softmax so far: the largest logit, the sum, and in `out` the weighted values. */
 struct partial {
     float m, l;
@@ -91,7 +84,7 @@ static struct partial span_partial(const struct chosen_args *a, const float *q,
         for (uint32_t d = 0; d < s->v_dim; d++)
             out[d] = fmaf(p, value(s, head, positions[i] % KV_PAGE, d), out[d]);
     }
-    return (struct partial){m, sum_lanes(lanes)};
+    return (struct partial){m, exact_sum_lanes(lanes)};
 }
 
 static void merge(struct partial *all, float *total, struct partial p, const float *out,

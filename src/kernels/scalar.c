@@ -297,19 +297,8 @@ static void fixed_add(float *x, const int64_t *y, size_t n) {
 
 /* ---- small things --------------------------------------------------------------------------- */
 
-/* The one tree that sums 16 lanes. */
-static float sum_lanes(float lanes[16]) {
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
 static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
-    float lanes[16] = {0};
-    for (size_t i = 0; i < n; i++)
-        lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);
-    float mean = sum_lanes(lanes) / (float)n;
+    float mean = exact_dot(x, x, n) / (float)n;
     float r = 1.0f / sqrtf(mean + eps);
     for (size_t i = 0; i < n; i++)
         y[i] = w != NULL ? x[i] * r * w[i] : x[i] * r;
@@ -454,7 +443,7 @@ static void span_partial(const struct attn_args *a, const struct attn_query *q, 
                         o[d]);
     }
     *m_out = m;
-    *l_out = sum_lanes(lanes);
+    *l_out = exact_sum_lanes(lanes);
 }
 
 static void attend(const struct attn_args *a, const struct attn_query *q) {

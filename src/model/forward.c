@@ -28,6 +28,7 @@
 
 #include "arch/rope_table.h"
 #include "base/clock.h"
+#include "base/exact.h"
 #include "base/mem.h"
 #include "base/prefetch.h"
 
@@ -333,10 +334,7 @@ float forward_squares(const float *x, uint32_t n) {
     float lanes[16] = {0};
     for (uint32_t i = 0; i < n; i++)
         lanes[i % 16] += x[i] * x[i];
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
+    return exact_sum_lanes(lanes);
 }
 
 static void add_bias(struct forward_pass *r, struct pool *pool, const float *bias) {

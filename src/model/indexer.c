@@ -10,6 +10,7 @@
  * indexer. */
 #include "model/forward.h"
 
+#include "base/exact.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -136,10 +137,7 @@ static float sum_of(const float *x, uint32_t n) {
     float lanes[16] = {0};
     for (uint32_t i = 0; i < n; i++)
         lanes[i % 16] += x[i];
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
+    return exact_sum_lanes(lanes);
 }
 
 static void layer_norm(float *x, uint32_t n, const float *w, const float *bias) {

@@ -10,19 +10,6 @@
  * does. */
 #define MIN_WEIGHT_SUM 6.103515625e-5f
 
-static void softmax(const struct kernels *k, float *x, uint32_t n) {
-    float m = -INFINITY, sum = 0.0f;
-    for (uint32_t i = 0; i < n; i++)
-        m = x[i] > m ? x[i] : m;
-    for (uint32_t i = 0; i < n; i++)
-        x[i] -= m;
-    k->exp(x, x, n);
-    for (uint32_t i = 0; i < n; i++)
-        sum += x[i];
-    for (uint32_t i = 0; i < n; i++)
-        x[i] /= sum;
-}
-
 static float group_score(const struct moe_params *p, const float *rank, uint32_t n) {
     float best = -INFINITY, second = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {

@@ -10,6 +10,7 @@
  * All of it is of single tokens and whole on every rank. */
 #include "model/forward.h"
 
+#include "base/exact.h"
 #include "base/util.h"
 
 #include <math.h>
@@ -20,17 +21,6 @@ static float *streams_of(const struct model *m, size_t t) {
     return m->streams.all + t * m->hp->n_streams * m->hp->n_embd;
 }
 
-/* In order, one sum for each 16th element, as norms are. */
-static float dot(const float *a, const float *b, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] = fmaf(a[i], b[i], lanes[i % 16]);
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
 /* m of x; row [n_embd] is scratch. */
 static void modalities(const struct model *m, const struct stream_weights *w, const float *x,
                        float *row, float *out) {
@@ -39,7 +29,7 @@ static void modalities(const struct model *m, const struct stream_weights *w, co
     m->k->rmsnorm(row, x, w->router_norm, e, m->hp->rms_eps);
     forward_scale(row, e, 1.0f / (float)e);
     for (uint32_t i = 0; i < n; i++)
-        twice[i] = 2.0f * dot(row, w->router + i * w->router_stride, e);
+        twice[i] = 2.0f * exact_dot(row, w->router + i * w->router_stride, e);
     m->k->exp(twice, twice, n);
     for (uint32_t i = 0; i < n; i++)
         out[i] = 1.0f - 2.0f / (twice[i] + 1.0f);
@@ -104,7 +94,7 @@ static void predict(const struct model *m, const struct stream_weights *w, size_
     float *s = streams_of(m, t), of_m[STREAMS_MAX], coef[STREAMS_MAX * STREAMS_MAX];
     modalities(m, w, s, row, of_m);
     for (uint32_t i = 0; i < n * n; i++)
-        coef[i] = dot(w->predict + (size_t)i * n, of_m, n);
+        coef[i] = exact_dot(w->predict + (size_t)i * n, of_m, n);
     for (uint32_t c = 0; c < e; c++) {
         float was[STREAMS_MAX];
         for (uint32_t j = 0; j < n; j++)
@@ -119,15 +109,24 @@ static void predict(const struct model *m, const struct stream_weights *w, size_
     memcpy(x, s, e * sizeof *x);
 }
 
-void streams_predict(struct forward_pass *r, struct pool *pool,
-                     const struct layer_weights *lw) {
+/* Of a token t of the step: x is its row, row [n_embd] is scratch. */
+typedef void token_fn(const struct model *m, const struct stream_weights *w, size_t t, float *x,
+                      float *row);
+
+static void each_of_mine(struct forward_pass *r, struct pool *pool,
+                         const struct stream_weights *w, token_fn *fn) {
     struct model *m = r->m;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
     while (pool_claim(pool, r->mine.n, 1, &begin, &end))
         for (size_t t = r->mine.begin + begin; t < r->mine.begin + end; t++)
-            predict(m, &lw->streams, r->first + t, r->x + t * e, m->normed + t * e);
+            fn(m, w, r->first + t, r->x + t * e, m->normed + t * e);
     pool_barrier(pool);
+}
+
+void streams_predict(struct forward_pass *r, struct pool *pool,
+                     const struct layer_weights *lw) {
+    each_of_mine(r, pool, &lw->streams, predict);
 }
 
 void streams_laurel(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw) {
@@ -162,7 +161,7 @@ static void correct(const struct model *m, const struct stream_weights *w, size_
     float *s = streams_of(m, t), of_m[STREAMS_MAX], coef[STREAMS_MAX];
     modalities(m, w, x, row, of_m);
     for (uint32_t i = 0; i < n; i++)
-        coef[i] = dot(w->correct + (size_t)i * n, of_m, n) + 1.0f;
+        coef[i] = exact_dot(w->correct + (size_t)i * n, of_m, n) + 1.0f;
     for (uint32_t c = 0; c < e; c++)
         row[c] = x[c] - s[c];
     for (uint32_t i = 0; i < n; i++)
@@ -174,11 +173,5 @@ static void correct(const struct model *m, const struct stream_weights *w, size_
 
 void streams_correct(struct forward_pass *r, struct pool *pool,
                      const struct layer_weights *lw) {
-    struct model *m = r->m;
-    const uint32_t e = m->hp->n_embd;
-    size_t begin, end;
-    while (pool_claim(pool, r->mine.n, 1, &begin, &end))
-        for (size_t t = r->mine.begin + begin; t < r->mine.begin + end; t++)
-            correct(m, &lw->streams, r->first + t, r->x + t * e, m->normed + t * e);
-    pool_barrier(pool);
+    each_of_mine(r, pool, &lw->streams, correct);
 }
