@@ -30,7 +30,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->moe.gating = GATING_SIGMOID;
     hp->ffn_act = FFN_SITU;
     hp->recurrent.whole_gate = true;
-    hp->wide_gate = true;
+    hp->attn_gate = ATTN_GATE_VALUES;
     TRY(hparams_drop_nextn(hp, g, err));
     TRY(hparams_read_mla(hp, g, err));
     hparams_no_rope(hp, 1);

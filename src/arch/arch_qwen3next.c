@@ -24,7 +24,7 @@ static enum status read_qwen35(struct hparams *hp, const struct gguf *g, struct 
     hp->rope.mode = ROPE_NEOX;
     hp->qk_norm = QK_NORM_HEAD;
     hp->norm_after_attn = true;
-    hp->attn_gate = true;
+    hp->attn_gate = ATTN_GATE_IN_Q;
     hp->recurrent.tiled = true;
     TRY(read_layers(hp, g, err));
     hp->moe.normalize = true;

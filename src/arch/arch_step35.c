@@ -27,7 +27,8 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->moe.gating = GATING_SIGMOID;
     if (gguf_tensor(g, "blk.0.attn_q_norm.weight") != NULL)
         hp->qk_norm = QK_NORM_HEAD;
-    hp->head_gate = gguf_tensor(g, "blk.0.attn_gate.weight") != NULL;
+    if (gguf_tensor(g, "blk.0.attn_gate.weight") != NULL)
+        hp->attn_gate = ATTN_GATE_HEADS;
     TRY(hparams_drop_nextn(hp, g, err));
     TRY(hparams_read_windows(hp, g, err));
     TRY(read_kinds(hp, g, err));

@@ -53,6 +53,14 @@ enum qk_norm {
     QK_NORM_PLAIN,      /* after RoPE and without weights, in the layers that have RoPE */
 };
 
+/* What a head's result is multiplied by: sigmoids of */
+enum attn_gate {
+    ATTN_GATE_NONE,
+    ATTN_GATE_IN_Q,  /* a gate for each value, which stands behind the head's query in attn_q */
+    ATTN_GATE_HEADS, /* attn_gate: one number for a head */
+    ATTN_GATE_VALUES, /* attn_gate: one for each value; of latent attention */
+};
+
 enum gating {
     GATING_SOFTMAX,       /* weights are softmax probabilities of all experts */
     GATING_SIGMOID,       /* each expert's sigmoid */
@@ -224,11 +232,7 @@ struct hparams {
     struct query_growth query_growth;
     const char *output_norm;  /* tensor; NULL: output_norm.weight */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
-    bool
-        attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
-    bool head_gate; /* attn_gate: the sigmoid of one number times a head's result */
-    bool
-        wide_gate; /* attn_gate: of a number for each value of the result, of latent attention */
+    enum attn_gate attn_gate;
     /* By layer: after silu gate is at most so much, and up at most so far from 0; 0: any. Of
      * experts, and of a dense FFN or shared experts. */
     float expert_limit[HPARAMS_LAYERS_MAX], ffn_limit[HPARAMS_LAYERS_MAX];
@@ -296,12 +300,20 @@ static inline uint32_t hparams_layer_n_ff(const struct hparams *hp, uint32_t lay
 
 /* Dimensions of a query head's rows in attn_q. */
 static inline uint32_t hparams_q_rows(const struct hparams *hp, const struct attn_kind *kind) {
-    return hp->attn_gate ? 2 * kind->head_dim : kind->head_dim;
+    return hp->attn_gate == ATTN_GATE_IN_Q ? 2 * kind->head_dim : kind->head_dim;
 }
 
 /* Dimensions of a head's result as the output product reads it. */
 static inline uint32_t hparams_out_dim(const struct hparams *hp, const struct attn_kind *kind) {
     return hp->mla.kv_rank != 0 ? hp->mla.v_dim : kind->v_dim;
+}
+
+/* Rows of attn_gate for a head; 0: there is no such matrix. */
+static inline uint32_t hparams_gate_dim(const struct hparams *hp,
+                                        const struct attn_kind *kind) {
+    return hp->attn_gate == ATTN_GATE_HEADS    ? 1
+           : hp->attn_gate == ATTN_GATE_VALUES ? hparams_out_dim(hp, kind)
+                                               : 0;
 }
 
 /* Whether queries attend to chosen keys only. */

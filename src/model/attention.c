@@ -591,24 +591,23 @@ static bool wide_gates(struct forward_pass *r, struct pool *pool, int thread,
     return true;
 }
 
-/* Each head's results times the sigmoids of its gate, which stands behind its query or has a matrix
- * of its own, or of the one number that it has. */
+/* Each head's results times the sigmoids of its gate (enum attn_gate). */
 static void gate_results(struct forward_pass *r, struct pool *pool,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
     uint32_t nh = n_heads_of(m, lw), hd = kind_of(m, lw)->head_dim,
-             vd = hparams_out_dim(m->hp, kind_of(m, lw));
+             vd = hparams_out_dim(m->hp, kind_of(m, lw)),
+             dim = hparams_gate_dim(m->hp, kind_of(m, lw));
     size_t begin, end;
     while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / nh, h = i % nh;
-            float *gate = m->hp->wide_gate   ? m->gates + t * m->ld_gates + h * vd
-                          : m->hp->head_gate ? m->gates + t * m->ld_gates + h
-                                             : m->q + t * m->ldq + h * 2 * hd + hd;
+            float *gate = dim != 0 ? m->gates + t * m->ld_gates + h * dim
+                                   : m->q + t * m->ldq + h * 2 * hd + hd;
             float *out = m->att + i * vd;
-            sigmoids(m->k, gate, m->hp->head_gate ? 1 : vd);
+            sigmoids(m->k, gate, dim == 1 ? 1 : vd);
             for (uint32_t d = 0; d < vd; d++)
-                out[d] *= gate[m->hp->head_gate ? 0 : d];
+                out[d] *= gate[dim == 1 ? 0 : d];
         }
     pool_barrier(pool);
 }
@@ -621,7 +620,7 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
         point_at_pages(r, layer);
         indexer_point_at_pages(r, lw, layer);
     }
-    if (m->hp->wide_gate && !wide_gates(r, pool, thread, lw))
+    if (m->hp->attn_gate == ATTN_GATE_VALUES && !wide_gates(r, pool, thread, lw))
         return false;
     if (latent ? !mla_forward(r, pool, thread, lw, layer)
                : !qkv_forward(r, pool, thread, lw, layer))
@@ -629,7 +628,7 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
     attend(r, pool, thread, lw, layer);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
-    if (m->hp->attn_gate || m->hp->head_gate || m->hp->wide_gate)
+    if (m->hp->attn_gate != ATTN_GATE_NONE)
         gate_results(r, pool, lw);
     const struct acts att = forward_acts_narrow(&m->att_act, lw->o.n_cols);
     if (lw->o.n_cols != 0)

@@ -283,8 +283,7 @@ static void widen_rows(struct model *m, const struct attn_kind *kind,
     m->ldk = MAX(m->ldk, round_up(k, TILE_ROWS));
     m->ldv = MAX(m->ldv, round_up(v, TILE_ROWS));
     m->ld_att = MAX(m->ld_att, heads * hparams_out_dim(hp, kind));
-    size_t gates = hp->wide_gate ? heads * hp->mla.v_dim : hp->head_gate ? heads : 0;
-    m->ld_gates = MAX(m->ld_gates, round_up(gates, TILE_ROWS));
+    m->ld_gates = MAX(m->ld_gates, round_up(heads * hparams_gate_dim(hp, kind), TILE_ROWS));
     m->scratch_floats = MAX(m->scratch_floats, round_up(attn_scratch_floats(&shape), 16));
 }
 

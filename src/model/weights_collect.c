@@ -150,6 +150,24 @@ enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_
 
 /* ---- what a layer consists of -------------------------------------------------------------- */
 
+static enum status collect_gate(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                struct err *err) {
+    const struct attn_kind *kind = &ld->hp->attn[lw->attn];
+    const struct head_share *sh = &ld->share->heads[lw->attn];
+    const uint32_t dim = hparams_gate_dim(ld->hp, kind);
+    if (dim == 0)
+        return ST_OK;
+    return weights_want_matrix(ld, &lw->head_gate,
+                               (struct weight_part){.layer = l,
+                                                    .name = "attn_gate.weight",
+                                                    .cols = ld->hp->n_embd,
+                                                    .rows = kind->n_heads * dim,
+                                                    .row_begin = sh->begin * dim,
+                                                    .row_end = sh->end * dim,
+                                                    .col_end = ld->hp->n_embd},
+                               err);
+}
+
 static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -182,16 +200,7 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
         TRY(weights_want_matrix(ld, &lw->k, k, err));
     if (lw->has_kv && !kind->v_is_k)
         TRY(weights_want_matrix(ld, &lw->v, v, err));
-    if (hp->head_gate)
-        TRY(weights_want_matrix(ld, &lw->head_gate,
-                                (struct weight_part){.layer = l,
-                                                     .name = "attn_gate.weight",
-                                                     .cols = e,
-                                                     .rows = kind->n_heads,
-                                                     .row_begin = sh->begin,
-                                                     .row_end = sh->end,
-                                                     .col_end = e},
-                                err));
+    TRY(collect_gate(ld, lw, l, err));
     if (hp->qkv_bias) {
         TRY(weights_want_vector(ld, &lw->q_bias, l, "attn_q.bias", nq, q0, q1, err));
         TRY(weights_want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
@@ -301,16 +310,7 @@ static enum status collect_mla(struct weights_loader *ld, struct layer_weights *
                             err));
     TRY(weights_want_vector(ld, &mla->kv_a_norm, l, "attn_kv_a_norm.weight", hp->mla.kv_rank, 0,
                             hp->mla.kv_rank, err));
-    if (hp->wide_gate)
-        TRY(weights_want_matrix(ld, &lw->head_gate,
-                                (struct weight_part){.layer = l,
-                                                     .name = "attn_gate.weight",
-                                                     .cols = e,
-                                                     .rows = hp->n_heads * hp->mla.v_dim,
-                                                     .row_begin = sh->begin * hp->mla.v_dim,
-                                                     .row_end = sh->end * hp->mla.v_dim,
-                                                     .col_end = e},
-                                err));
+    TRY(collect_gate(ld, lw, l, err));
     return collect_mla_heads(ld, mla, l, err);
 }
 
