@@ -37,7 +37,8 @@ struct hf_folder {
     /* Value heads of delta nets, in tiles of one head (v_dim rows) each; first: the rows of
      * queries and keys, which stand before them in attn_qkv. */
     struct row_tiling v_heads;
-    uint32_t n_groups; /* of Mamba-2 */
+    uint32_t n_groups;   /* of Mamba-2 */
+    bool norms_plus_one; /* the architecture adds 1 to norms, and the folder has not yet */
 };
 
 /* A key of GGUF's and where config.json has its value. */

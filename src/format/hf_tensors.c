@@ -475,8 +475,7 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
         s->rows.col_bytes *= 2;
         s->n_cols /= 2;
     }
-    if (how == TAKE_NORM && f->arch->norms_plus_one &&
-        !(f->arch->layers == HF_DELTA && is_turned_by_mlx(f))) {
+    if (how == TAKE_NORM && f->norms_plus_one) {
         if (s->refused_form || !s->vector)
             return bad_shape(f, t->name, "expected a vector", err);
         s->rows.form = ROWS_PLUS_ONE;
@@ -716,6 +715,8 @@ static enum status check_unused(const struct hf_folder *f, const char *prefix,
 
 enum status hf_read_tensors(struct hf_folder *f, struct err *err) {
     const char *prefix;
+    f->norms_plus_one =
+        f->arch->norms_plus_one && !(f->arch->layers == HF_DELTA && is_turned_by_mlx(f));
     find_embedding(f, &prefix);
     TRY(add_ends(f, prefix, err));
     TRY(hf_add_rope_factors(f, err));
