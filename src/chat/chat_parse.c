@@ -121,6 +121,13 @@ void doubt_begin(struct chat_parser *p, size_t marker_len) {
     p->at += marker_len;
 }
 
+void doubt_further_call(struct chat_parser *p, size_t tag_len) {
+    if (p->doubtful)
+        return;
+    p->at -= tag_len;
+    doubt_begin(p, tag_len);
+}
+
 void doubt_fail(struct chat_parser *p) {
     BUG_ON(!p->doubtful);
     p->doubtful = false;

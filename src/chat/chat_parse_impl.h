@@ -195,6 +195,9 @@ void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *tex
 
 /* A section begins at the input's marker of this length: doubtful until a call begins. */
 void doubt_begin(struct chat_parser *p, size_t marker_len);
+/* The tag of a call, of this length, has been read. After a call that was one, it is in doubt
+ * again. */
+void doubt_further_call(struct chat_parser *p, size_t tag_len);
 /* It was none: its marker is content, and the rest is read again. */
 void doubt_fail(struct chat_parser *p);
 /* Ends what was begun: the call if there is one, and the section. What comes next is content. */

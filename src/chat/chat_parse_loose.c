@@ -8,6 +8,7 @@
  *
  * Once a call has begun, it stays a call. A bare word that is not JSON becomes a string, and
  * brackets that the model leaves open are closed. */
+#include "base/hex.h"
 #include "base/json.h"
 #include "chat/chat_parse_impl.h"
 
@@ -252,7 +253,7 @@ static enum accept accept_quote(struct chat_parser *p, char *quote) {
 
 static bool is_hex(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (strchr("0123456789abcdefABCDEF", text[i]) == NULL || text[i] == '\0')
+        if (hex_digit(text[i]) < 0)
             return false;
     return true;
 }
@@ -502,10 +503,7 @@ bool step_nested_first(struct chat_parser *p) {
     if (begins == ACCEPT_WAIT)
         return false;
     if (begins == ACCEPT_YES) {
-        size_t len = p->at - before;
-        p->at -= p->doubtful ? 0 : len;
-        if (!p->doubtful)
-            doubt_begin(p, len);
+        doubt_further_call(p, p->at - before);
         p->state = PARSE_NESTED_NAME;
         return true;
     }

@@ -15,11 +15,7 @@ bool step_tagged_section(struct chat_parser *p) {
     if (begins == ACCEPT_WAIT)
         return false;
     if (begins == ACCEPT_YES) {
-        if (!p->doubtful) { /* a further call; its own tag may be in doubt again */
-            size_t len = p->at - before;
-            p->at = before;
-            doubt_begin(p, len);
-        }
+        doubt_further_call(p, p->at - before);
         p->state = PARSE_TAGGED_HEAD;
         return true;
     }
@@ -154,11 +150,7 @@ bool step_xml_function(struct chat_parser *p) {
     if (begins == ACCEPT_WAIT)
         return false;
     if (begins == ACCEPT_YES) {
-        if (!p->doubtful) {
-            size_t len = strlen(p->syntax->function_begin);
-            p->at -= len;
-            doubt_begin(p, len);
-        }
+        doubt_further_call(p, strlen(p->syntax->function_begin));
         p->state = PARSE_XML_NAME;
         return true;
     }

@@ -1,4 +1,4 @@
-/* activation.h: the activation between the two halves of an FFN, and what gates and routers need. */
+/* activation.h: the activation between the two halves of an FFN; sigmoids of gates, softmax. */
 #ifndef LOCKSTEP_KERNELS_ACTIVATION_H
 #define LOCKSTEP_KERNELS_ACTIVATION_H
 

@@ -222,4 +222,25 @@ static const char tools_text[] =
 #define THINK "<think>", "</think>", "", ""
 #define NO_THINK "", "", "", ""
 
+/* A call of add whose code is "long long long text". */
+struct streamed {
+    enum chat_format format;
+    const char *text;
+};
+
+/* Arguments come in pieces as the text does, not at the end. */
+static inline void check_streamed(const struct streamed *cases, size_t n) {
+    json_error_t e;
+    json_t *tools = json_loads(tools_text, 0, &e);
+    for (size_t i = 0; i < n; i++) {
+        static struct record r;
+        struct chat_parse_options o = {.style = {cases[i].format, NO_THINK}, .tools = tools};
+        parse_pieces(&r, &o, cases[i].text, strlen(cases[i].text), 1, 3);
+        assert_true(r.n_deltas >= 5);
+        r.arguments[r.n_arguments] = '\0';
+        assert_string_equal(r.arguments, "{\"code\": \"long long long text\"}");
+    }
+    json_decref(tools);
+}
+
 #endif

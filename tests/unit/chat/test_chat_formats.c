@@ -494,10 +494,7 @@ static void cut_calls_do_not_look_whole(void **state) {
 /* Arguments come in pieces as the text does, not at the end. */
 static void arguments_are_streamed(void **state) {
     (void)state;
-    static const struct {
-        enum chat_format format;
-        const char *text;
-    } cases[] = {
+    static const struct streamed cases[] = {
         {CHAT_GEMMA, "<|tool_call>call:add{code:" Q "long long long text" Q "}<tool_call|>"},
         {CHAT_LFM2, "<|tool_call_start|>[add(code='long long long text')]<|tool_call_end|>"},
         {CHAT_APERTUS, "<|tools_prefix|>[{\"add\": {\"code\": \"long long long text\"}}]"},
@@ -506,17 +503,7 @@ static void arguments_are_streamed(void **state) {
                     "name=\"code\" string=\"true\">long long long text</｜DSML｜parameter>"
                     "</｜DSML｜invoke></｜DSML｜tool_calls>"},
     };
-    json_error_t e;
-    json_t *tools = json_loads(tools_text, 0, &e);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        static struct record r;
-        struct chat_parse_options o = {.style = {cases[i].format, NO_THINK}, .tools = tools};
-        parse_pieces(&r, &o, cases[i].text, strlen(cases[i].text), 1, 3);
-        assert_true(r.n_deltas >= 5);
-        r.arguments[r.n_arguments] = '\0';
-        assert_string_equal(r.arguments, "{\"code\": \"long long long text\"}");
-    }
-    json_decref(tools);
+    check_streamed(cases, ARRAY_LEN(cases));
 }
 
 /* Of the templates: the format, and what thoughts and answers are framed by. */

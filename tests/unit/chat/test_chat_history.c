@@ -2,46 +2,17 @@
  * model's own format, where the template shows them and where it hides them. What is expected is
  * what these models write (test_chat_formats.c), in the templates' own frames. */
 #include "chat/chat.h"
-#include "format/gguf_write.h"
 
 #include "chat_record.h"
+#include "chat_vocabulary.h"
 
 #include <unistd.h>
-
-static struct tokenizer *vocabulary(const char *special) {
-    const struct gguf_str tokens[] = {
-        {"a", 1}, {"b", 1}, {"<s>", 3}, {"</s>", 4}, {special, strlen(special)}};
-    static const int32_t types[] = {1, 1, 3, 3, 3};
-    static const struct gguf_str merges[] = {{"a b", 3}};
-    char path[64];
-    snprintf(path, sizeof path, "/tmp/test_chat_history.%d.gguf", (int)getpid());
-    struct gguf_writer *w;
-    struct gguf *g;
-    struct tokenizer *t;
-    struct err err;
-    assert_int_equal(gguf_writer_open(&w, path, &err), ST_OK);
-    gguf_write_str(w, "general.architecture", "llama");
-    gguf_write_str(w, "tokenizer.ggml.model", "gpt2");
-    gguf_write_str_array(w, "tokenizer.ggml.tokens", tokens, ARRAY_LEN(tokens));
-    gguf_write_i32_array(w, "tokenizer.ggml.token_type", types, ARRAY_LEN(types));
-    gguf_write_str_array(w, "tokenizer.ggml.merges", merges, 1);
-    gguf_write_u32(w, "tokenizer.ggml.bos_token_id", 2);
-    gguf_write_u32(w, "tokenizer.ggml.eos_token_id", 3);
-    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
-    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
-    gguf_writer_close(w);
-    assert_int_equal(gguf_open(&g, path, NULL, &err), ST_OK);
-    unlink(path);
-    assert_int_equal(tokenizer_open(&t, g, &err), ST_OK);
-    gguf_close(g);
-    return t;
-}
 
 /* A token of the vocabulary, where the template says nothing of calls; "<x>" is none of them. */
 static struct chat *open_with(const char *name, const char *special) {
     struct template *compiled;
     char *source = read_template(name, &compiled);
-    struct tokenizer *t = vocabulary(special);
+    struct tokenizer *t = vocabulary(&special, 1);
     struct chat *c;
     struct err err = {.text = ""};
     assert_int_equal(chat_open(&c, t, source, strlen(source), &err), ST_OK);

@@ -522,10 +522,7 @@ static void without_tools_nothing_is_a_call(void **state) {
 /* Arguments come in pieces as the text does, not at the end. */
 static void arguments_are_streamed(void **state) {
     (void)state;
-    static const struct {
-        enum chat_format format;
-        const char *text;
-    } cases[] = {
+    static const struct streamed cases[] = {
         {CHAT_HERMES,
          "<tool_call>{\"name\": \"add\", \"arguments\": {\"code\": \"long long long "
          "text\"}}</tool_call>"},
@@ -538,17 +535,7 @@ static void arguments_are_streamed(void **state) {
          "<|channel|>commentary to=functions.add<|message|>{\"code\": \"long long "
          "long text\"}<|call|>"},
     };
-    json_error_t e;
-    json_t *tools = json_loads(tools_text, 0, &e);
-    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        static struct record r;
-        struct chat_parse_options o = {.style = {cases[i].format, NO_THINK}, .tools = tools};
-        parse_pieces(&r, &o, cases[i].text, strlen(cases[i].text), 1, 3);
-        assert_true(r.n_deltas >= 5);
-        r.arguments[r.n_arguments] = '\0';
-        assert_string_equal(r.arguments, "{\"code\": \"long long long text\"}");
-    }
-    json_decref(tools);
+    check_streamed(cases, ARRAY_LEN(cases));
 }
 
 /* What max_tokens leaves of a call must not parse, in any format. */
