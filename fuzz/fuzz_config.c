@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "format/hf_folder.h"
 #include "format/rows.h"
-#include "model/weights.h"
 #include "tokenizer/tokenizer.h"
+#include "weights/weights.h"
 
 #include <fcntl.h>
 #include <stdio.h>

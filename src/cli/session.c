@@ -10,8 +10,8 @@
 #include "cli/nodes.h"
 #include "fabric/launch_env.h"
 #include "format/gguf.h"
-#include "model/plan.h"
 #include "tokenizer/pretokenizer.h"
+#include "weights/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

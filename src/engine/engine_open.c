@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
+#include "weights/recurrent_layout.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-/* states.h: which sequence or page owns which state slot (model/recurrent.h): rank 0's
+/* states.h: which sequence or page owns which state slot (model/recurrent_states.h): rank 0's
  * book-keeping.
  *
  * A slot is free, held (by sequences), or kept. A kept slot is a snapshot: the state after the
@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "engine/pages.h"
-#include "model/recurrent.h"
+#include "model/recurrent_states.h"
 
 struct states;
 

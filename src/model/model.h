@@ -16,9 +16,9 @@
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "model/kv_cache.h"
-#include "model/plan.h"
 #include "model/trace.h"
-#include "model/weights.h"
+#include "weights/plan.h"
+#include "weights/weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -6,8 +6,9 @@
 #include "kernels/indexer.h"
 #include "model/kv_prefault.h"
 #include "model/model.h"
-#include "model/recurrent.h"
+#include "model/recurrent_states.h"
 #include "model/router.h"
+#include "weights/recurrent_layout.h"
 
 /* Rows of logits computed and gathered at once. */
 #define LOGIT_ROWS (4 * ACT_GROUP)

@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_MODEL_SEQUENCE_SHARD_H
 #define LOCKSTEP_MODEL_SEQUENCE_SHARD_H
 
-#include "model/plan.h"
+#include "weights/plan.h"
 
 /* Tokens of the smallest step that is sharded: telling each other costs a wire's latency once
  * more. */

@@ -5,7 +5,7 @@
 #include "base/status.h"
 #include "fabric/fabric.h"
 #include "model/kv_cache.h"
-#include "model/plan.h"
+#include "weights/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>

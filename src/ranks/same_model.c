@@ -8,8 +8,8 @@
 #include "base/util.h"
 #include "format/content.h"
 #include "format/digest.h"
-#include "model/plan.h"
 #include "net/host_id.h"
+#include "weights/plan.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -7,8 +7,8 @@
 #include "base/pool.h"
 #include "base/util.h"
 #include "cluster/model_files.h"
-#include "model/plan.h"
-#include "model/weights.h"
+#include "weights/plan.h"
+#include "weights/weights.h"
 
 #include <dirent.h>
 #include <fcntl.h>

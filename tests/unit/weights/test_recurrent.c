@@ -5,8 +5,8 @@
 
 #include "base/util.h"
 #include "kernels/recurrent.h"
-#include "model/plan.h"
-#include "model/recurrent.h"
+#include "weights/plan.h"
+#include "weights/recurrent_layout.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
-/* recurrent_layout.c: the parts of recurrent layers, and the states' memory. */
-#include "model/recurrent.h"
+/* recurrent_layout.c: the parts of recurrent layers that a share holds. */
+#include "weights/recurrent_layout.h"
 
-#include "base/mem.h"
-#include "model/plan.h"
+#include "weights/plan.h"
 
 #include <string.h>
 
@@ -163,8 +162,6 @@ struct recurrent_head recurrent_head_of(const struct hparams *hp,
         .head = head, .group = head / per - lay->first_group, .at = local * r->v_dim};
 }
 
-/* ---- states ------------------------------------------------------------------------------ */
-
 size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh) {
     struct recurrent_layout lay;
     size_t n = 0;
@@ -172,26 +169,4 @@ size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh) {
     for (uint32_t l = sh->layer_begin; l < sh->layer_end; l++)
         n += hparams_layer_is(hp, l, LAYER_RECURRENT);
     return n * lay.layer_floats * sizeof(float);
-}
-
-enum status recurrent_states_open(struct recurrent_states *s, size_t slot_bytes,
-                                  uint32_t n_slots, struct err *err) {
-    struct recurrent_states out = {.n_slots = n_slots,
-                                   .slot_floats = slot_bytes / sizeof(float)};
-    if (!mul_size(slot_bytes, n_slots, &out.data_bytes))
-        return err_set(err, ST_NO_MEMORY, "such states do not fit the address space");
-    if (out.data_bytes != 0)
-        out.data = mem_huge_alloc(out.data_bytes);
-    if (out.data_bytes != 0 && out.data == NULL)
-        return err_set(err, ST_NO_MEMORY,
-                       "no memory for %u states of %.1f MB each, one a sequence", n_slots,
-                       (double)slot_bytes * 1e-6);
-    *s = out;
-    return ST_OK;
-}
-
-void recurrent_states_close(struct recurrent_states *s) {
-    if (s->data != NULL)
-        mem_huge_free(s->data, s->data_bytes);
-    *s = (struct recurrent_states){0};
 }

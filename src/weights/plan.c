@@ -1,10 +1,10 @@
 /* plan.c: The plan: which rank holds which layers, heads, columns, experts and rows. */
-#include "model/plan.h"
+#include "weights/plan.h"
 
 #include "base/mem.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
-#include "model/recurrent.h"
+#include "weights/recurrent_layout.h"
 
 #include <limits.h>
 #include <math.h>

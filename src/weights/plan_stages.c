@@ -7,7 +7,7 @@
  * same division. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "model/plan.h"
+#include "weights/plan.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-/* recurrent.h: layers with a state of fixed size for each sequence, instead of keys and values
- * that grow with it.
+/* recurrent_layout.h: layers with a state of fixed size for each sequence, instead of keys and
+ * values that grow with it.
  *
  * A layer is: products of x, side by side in a row per token; a short convolution over some of
  * their columns; a recurrence of each head over the tokens; a gate and norm of its results; an
@@ -10,13 +10,9 @@
  * Ranks divide *units*: of a delta net a key head with its value heads, of Mamba-2 a head, of a
  * short convolution a segment of channels. The columns of the output product (row-parallel,
  * exact) that belong to a rank's units may lie in several *pieces*: if value heads are tiled,
- * as many as a key head has value heads.
- *
- * States lie in slots. A run of a step (struct step_run) names the slot with the state to
- * continue from, and the slot for the new state. Rank 0 assigns slots, and they mean the same
- * on every rank. At position 0 a state is zero. */
-#ifndef LOCKSTEP_MODEL_RECURRENT_H
-#define LOCKSTEP_MODEL_RECURRENT_H
+ * as many as a key head has value heads. */
+#ifndef LOCKSTEP_WEIGHTS_RECURRENT_LAYOUT_H
+#define LOCKSTEP_WEIGHTS_RECURRENT_LAYOUT_H
 
 #include "arch/hparams.h"
 #include "base/util.h"
@@ -79,18 +75,5 @@ struct recurrent_head recurrent_head_of(const struct hparams *hp,
 
 /* Bytes of a state, over the recurrent layers of the share. */
 size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh);
-
-/* ---- the states of one rank ---------------------------------------------------------------- */
-
-#define STATE_NONE UINT32_MAX
-
-struct recurrent_states {
-    float *data; /* owned: [n_slots][recurrent layers of the stage][layer_floats] */
-    uint32_t n_slots;
-    size_t slot_floats, data_bytes;
-};
-enum status recurrent_states_open(struct recurrent_states *s, size_t slot_bytes,
-                                  uint32_t n_slots, struct err *err);
-void recurrent_states_close(struct recurrent_states *s);
 
 #endif

@@ -1,6 +1,6 @@
 /* weights_streams.c: lists the weights of several residual streams (streams.c). */
 #include "base/util.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 /* n matrices [n_embd, n_embd]; none of them held: their names and shapes only. */
 static enum status want_square(struct weights_loader *ld, struct wmat **dst, const char *name,

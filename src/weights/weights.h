@@ -4,8 +4,8 @@
  * into one block of huge pages. It releases the file's pages meanwhile, so that nothing is
  * resident twice. The token embedding is not copied: its rows are read from the file's map when
  * a token comes (embed_row), so the GGUF must stay open. */
-#ifndef LOCKSTEP_MODEL_WEIGHTS_H
-#define LOCKSTEP_MODEL_WEIGHTS_H
+#ifndef LOCKSTEP_WEIGHTS_WEIGHTS_H
+#define LOCKSTEP_WEIGHTS_WEIGHTS_H
 
 #include "arch/hparams.h"
 #include "base/pool.h"
@@ -13,7 +13,7 @@
 #include "format/gguf.h"
 #include "format/source.h"
 #include "kernels/kernels.h"
-#include "model/plan.h"
+#include "weights/plan.h"
 
 #include <stdint.h>
 

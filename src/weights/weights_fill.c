@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/rows.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 /* Rows of a slice as wmat_pack() asks for them: 16 at a time, so that as many buffers do. */
 struct rows {

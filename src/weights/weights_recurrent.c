@@ -1,7 +1,7 @@
 /* weights_recurrent.c: lists the weights of recurrent layers. */
 #include "base/util.h"
-#include "model/recurrent.h"
-#include "model/weights_loader.h"
+#include "weights/recurrent_layout.h"
+#include "weights/weights_loader.h"
 
 #include <stdio.h>
 

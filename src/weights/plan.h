@@ -7,8 +7,8 @@
  * split every layer by units (docs/numerics.md): query heads (in whole attention segments), FFN
  * segments, tiles of vocabulary rows. The last stage holds the output matrix. No stage holds
  * the embedding, since its rows are read from the file. */
-#ifndef LOCKSTEP_MODEL_PLAN_H
-#define LOCKSTEP_MODEL_PLAN_H
+#ifndef LOCKSTEP_WEIGHTS_PLAN_H
+#define LOCKSTEP_WEIGHTS_PLAN_H
 
 #include "arch/hparams.h"
 #include "base/status.h"

@@ -1,6 +1,6 @@
 /* weights_indexer.c: lists the weights of an indexer. */
 #include "base/util.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 static enum status want(struct weights_loader *ld, struct wmat *dst, int l, const char *name,
                         uint32_t cols, uint32_t rows, uint32_t begin, uint32_t end,

@@ -1,11 +1,11 @@
 /* weights.c: loads a share of the weights, and checks that a file has what its model needs.
  * weights_collect.c lists the slices, weights_fill.c packs them. */
-#include "model/weights.h"
+#include "weights/weights.h"
 
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/rows.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* weights_collect.c: which tensors a share of the model consists of, and which part of each. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
  * sentence. */
 #include "base/util.h"
 #include "convert/synth.h"
-#include "model/plan.h"
-#include "model/weights.h"
+#include "weights/plan.h"
+#include "weights/weights.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,6 +1,6 @@
 /* weights_layer_input.c: The weights of the layers' inputs (layer_input.c). */
 #include "base/util.h"
-#include "model/weights_loader.h"
+#include "weights/weights_loader.h"
 
 enum status weights_collect_inputs(struct weights_loader *ld, struct err *err) {
     const struct share *sh = ld->share;

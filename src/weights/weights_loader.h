@@ -2,10 +2,10 @@
  * weights_collect() lists every slice of the share with its place in the model, which gives the
  * size of the block. Then weights_fill() packs the tiles with all threads. They claim tiles
  * from the whole list at once, so that small matrices do not serialize. */
-#ifndef LOCKSTEP_MODEL_WEIGHTS_LOADER_H
-#define LOCKSTEP_MODEL_WEIGHTS_LOADER_H
+#ifndef LOCKSTEP_WEIGHTS_WEIGHTS_LOADER_H
+#define LOCKSTEP_WEIGHTS_WEIGHTS_LOADER_H
 
-#include "model/weights.h"
+#include "weights/weights.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
