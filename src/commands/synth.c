@@ -12,7 +12,7 @@
 
 static int list_shapes(void) {
     for (size_t i = 0; synth_shape_name(i); i++)
-        printf("%-20s %7.2f billion parameters\n", synth_shape_name(i),
+        printf("%-26s %7.2f billion parameters\n", synth_shape_name(i),
                (double)synth_shape_params(i) * 1e-9);
     return 0;
 }

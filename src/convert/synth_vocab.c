@@ -142,6 +142,59 @@ const struct synth_vocab synth_vocab_gpt_oss = {
                      "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
 };
 
+const struct synth_vocab synth_vocab_qwen35 = {
+    .n_tokens = 248320,
+    .pre = "qwen35",
+    .bos = 248044,
+    .eos = 248046,
+    .pad = 248044,
+    .first_reserved = 248044,
+    .n_reserved = 248320 - 248044,
+    .specials = {{248044, "<|endoftext|>"}, {248045, "<|im_start|>"}, {248046, "<|im_end|>"}},
+    .chat_template = CHATML,
+};
+
+/* Gemma's own vocabulary is no byte-level BPE; this one has its size and its control tokens. */
+const struct synth_vocab synth_vocab_gemma4 = {
+    .n_tokens = 262144,
+    .pre = "gemma4",
+    .add_bos = true,
+    .bos = 2,
+    .eos = 1,
+    .pad = 0,
+    .first_reserved = 255999,
+    .n_reserved = 8,
+    .specials = {{0, "<pad>"}, {1, "<eos>"}, {2, "<bos>"}, {105, "<|turn>"}, {106, "<turn|>"}},
+    .chat_template = "{{ bos_token }}{% for m in messages %}<|turn>{{ m['role'] }}\n"
+                     "{{ m['content'] }}<turn|>\n{% endfor %}"
+                     "{% if add_generation_prompt %}<|turn>model\n{% endif %}",
+};
+
+/* The families below have ChatML here, whatever their own templates look like: what a model of
+ * random weights says does not depend on it. */
+#define VOCAB_CHATML(name, n, kind, first)          \
+    const struct synth_vocab synth_vocab_##name = { \
+        .n_tokens = (n),                            \
+        .pre = (kind),                              \
+        .bos = (first),                             \
+        .eos = (first) + 2,                         \
+        .pad = (first),                             \
+        .first_reserved = (first),                  \
+        .n_reserved = (n) - (first),                \
+        .specials = {{(first), "<|endoftext|>"},    \
+                     {(first) + 1, "<|im_start|>"}, \
+                     {(first) + 2, "<|im_end|>"}},  \
+        .chat_template = CHATML,                    \
+    }
+VOCAB_CHATML(glm4, 154880, "glm4", 154820);
+VOCAB_CHATML(minimax, 200064, "minimax-m2", 200000);
+VOCAB_CHATML(mistral, 131072, "tekken", 131000);
+VOCAB_CHATML(nemotron, 131072, "pixtral", 131000);
+VOCAB_CHATML(step, 128896, "deepseek-v3", 128000);
+VOCAB_CHATML(granite, 100352, "dbrx", 100256);
+VOCAB_CHATML(lfm2, 65536, "lfm2", 64400);
+VOCAB_CHATML(llama4, 202048, "llama4", 200000);
+
 uint32_t synth_vocab_size(const struct synth_vocab *v) {
     return v->n_tokens;
 }

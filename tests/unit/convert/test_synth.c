@@ -1,9 +1,11 @@
 /* synth: shapes against what the model cards say, random blocks against the deviation they
  * should have, whatever the pieces they are made in. */
+#include "arch/hparams.h"
 #include "base/util.h"
 #include "convert/synth.h"
 #include "convert/synth_parts.h"
 #include "format/gguf.h"
+#include "weights/weights.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -21,12 +23,53 @@ static const struct {
     const char *name;
     double billions;
 } published[] = {
-    {"llama-3.2-1b", 1.24},      {"llama-3.2-3b", 3.21},       {"llama-3.1-8b", 8.03},
-    {"llama-3.3-70b", 70.55},    {"qwen3-0.6b", 0.60},         {"qwen3-8b", 8.19},
-    {"qwen3-30b-a3b", 30.53},    {"qwen3-235b-a22b", 235.09},  {"qwen3-coder-480b", 480.15},
-    {"deepseek-v2-lite", 15.71}, {"deepseek-v3", 671.03},      {"kimi-k2", 1026.41},
-    {"deepseek-v2", 235.74},     {"qwen1.5-moe-a2.7b", 14.32}, {"qwen2-57b-a14b", 57.41},
-    {"gpt-oss-20b", 20.91},      {"gpt-oss-120b", 116.83},
+    {"llama-3.2-1b", 1.24},
+    {"llama-3.2-3b", 3.21},
+    {"llama-3.1-8b", 8.03},
+    {"llama-3.3-70b", 70.55},
+    {"qwen3-0.6b", 0.60},
+    {"qwen3-8b", 8.19},
+    {"qwen3-30b-a3b", 30.53},
+    {"qwen3-235b-a22b", 235.09},
+    {"qwen3-coder-480b", 480.15},
+    {"deepseek-v2-lite", 15.71},
+    {"deepseek-v3", 671.03},
+    {"kimi-k2", 1026.41},
+    {"deepseek-v2", 235.74},
+    {"qwen1.5-moe-a2.7b", 14.32},
+    {"qwen2-57b-a14b", 57.41},
+    {"gpt-oss-20b", 20.91},
+    {"gpt-oss-120b", 116.83},
+    /* without the layers for multi-token prediction */
+    {"qwen3-next-80b-a3b", 79.67},
+    {"qwen3.5-35b-a3b", 34.66},
+    {"qwen3.5-122b-a10b", 122.11},
+    {"qwen3.5-397b-a17b", 396.35},
+    {"qwen3.5-9b", 8.95},
+    {"qwen3.5-27b", 26.90},
+    {"gemma-4-26b-a4b", 25.23},
+    {"gemma-4-31b", 30.70},
+    {"kimi-linear-48b-a3b", 49.12},
+    {"nemotron-3-nano-30b-a3b", 31.58},
+    {"nemotron-3-super-120b-a12b", 120.67},
+    {"granite-4.0-h-tiny", 6.94},
+    {"granite-4.0-h-small", 32.21},
+    {"step-3.5-flash", 196.96},
+    {"lfm2-1.2b", 1.17},
+    {"lfm2-8b-a1b", 8.34},
+    {"llama-4-scout", 107.77},
+    {"llama-4-maverick", 400.71},
+};
+
+/* The same, where only whole billions are published, or fewer digits. */
+static const struct {
+    const char *name;
+    double billions, within;
+} about[] = {
+    {"deepseek-v3.2", 671, 1}, /* DeepSeek V3's and an indexer */
+    {"glm-5", 744, 0.5},         {"glm-5.2", 744, 1},
+    {"mistral-large-3", 675, 3},                           /* with a tower for images */
+    {"kimi-k3", 2800, 50},       {"minimax-m3", 427, 1.5}, /* with a tower for images */
 };
 
 static size_t shape_index(const char *name) {
@@ -41,7 +84,12 @@ static void shapes_have_the_published_parameters(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(published); i++) {
         uint64_t params = synth_shape_params(shape_index(published[i].name));
-        assert_true(fabs((double)params * 1e-9 - published[i].billions) < 0.006);
+        if (fabs((double)params * 1e-9 - published[i].billions) >= 0.006)
+            fail_msg("%s: %.3f billion", published[i].name, (double)params * 1e-9);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(about); i++) {
+        uint64_t params = synth_shape_params(shape_index(about[i].name));
+        assert_true(fabs((double)params * 1e-9 - about[i].billions) <= about[i].within);
     }
 }
 
@@ -56,6 +104,7 @@ static struct gguf *write_header(const char *shape, enum qtype type) {
     return g;
 }
 
+/* And each tensor has the shape that the architecture wants, and none is left over. */
 static void every_header_opens(void **state) {
     (void)state;
     for (size_t i = 0; synth_shape_name(i); i++) {
@@ -72,7 +121,45 @@ static void every_header_opens(void **state) {
                 params += t->dims[0] * t->dims[1] * t->dims[2];
         }
         assert_true(params == synth_shape_params(i));
+        struct hparams hp;
+        struct err err = {.text = ""};
+        enum status st = hparams_read(&hp, g, &err);
+        if (st == ST_OK)
+            st = weights_check(g, &hp, &err);
+        if (st != ST_OK)
+            fail_msg("%s: %s", synth_shape_name(i), err.text);
         gguf_close(g);
+    }
+}
+
+/* Some layers of a model are its first ones. */
+static void few_layers_are_the_first(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"qwen3-next-80b-a3b", "gemma-4-31b", "glm-5.2",
+                                         "nemotron-3-super-120b-a12b", "step-3.5-flash"};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct gguf *whole = write_header(shapes[i], QT_Q4_K), *few = NULL;
+        struct synth_options opts = {.shape = shapes[i],
+                                     .type = QT_Q4_K,
+                                     .n_layers = 5,
+                                     .header_only = true,
+                                     .n_threads = 1};
+        const struct gguf_options any = {.header_only = true};
+        struct hparams hp;
+        struct err err;
+        assert_int_equal(synth_write(path, &opts, &err), ST_OK);
+        assert_int_equal(gguf_open(&few, path, &any, &err), ST_OK);
+        assert_int_equal(hparams_read(&hp, few, &err), ST_OK);
+        assert_int_equal(hp.n_layers, 5);
+        assert_int_equal(weights_check(few, &hp, &err), ST_OK);
+        for (size_t k = 0; k < gguf_n_tensors(few); k++) {
+            const struct gguf_tensor *t = gguf_tensor_at(few, k),
+                                     *same = gguf_tensor(whole, t->name);
+            assert_non_null(same);
+            assert_memory_equal(t->dims, same->dims, sizeof t->dims);
+        }
+        gguf_close(few);
+        gguf_close(whole);
     }
 }
 
@@ -85,7 +172,8 @@ static int compare_str(const void *a, const void *b) {
 static void no_two_tokens_are_equal(void **state) {
     (void)state;
     static const char *const shapes[] = {"llama-3.2-1b", "deepseek-v3", "kimi-k2",
-                                         "gpt-oss-20b"};
+                                         "gpt-oss-20b",  "qwen3.5-9b",  "gemma-4-31b",
+                                         "glm-5",        "lfm2-1.2b",   "llama-4-scout"};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         struct gguf *g = write_header(shapes[i], QT_F16);
         struct gguf_array tokens;
@@ -176,6 +264,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_have_the_published_parameters),
         cmocka_unit_test(every_header_opens),
+        cmocka_unit_test(few_layers_are_the_first),
         cmocka_unit_test(no_two_tokens_are_equal),
         cmocka_unit_test(blocks_have_the_wanted_deviation),
         cmocka_unit_test(pieces_make_the_same_blocks),
