@@ -1,20 +1,9 @@
 /* hf_archs.c: the architectures that config.json may name. Their tables say where each GGUF key
  * has its value, which settings must have one value, and which tensor becomes which. */
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "format/hf_tables.h"
 
-#define U32(key, name) \
-    { key, GGUF_U32, name, NULL, NAN }
-#define F32(key, name) \
-    { key, GGUF_F32, name, NULL, NAN }
-#define BOOL(key, name) \
-    { key, GGUF_BOOL, name, NULL, NAN }
-#define END_OF_KEYS \
-    { 0 }
-#define END_OF_MUSTS \
-    { 0 }
-
-static const struct hf_key common_keys[] = {
+const struct hf_key hf_common_keys[] = {
     U32("context_length", "max_position_embeddings"),
     U32("embedding_length", "hidden_size"),
     U32("block_count", "num_hidden_layers"),
@@ -25,13 +14,12 @@ static const struct hf_key common_keys[] = {
     {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 10000},
     END_OF_KEYS};
 
-static const struct hf_key head_keys[] = {U32("attention.key_length", "head_dim"),
-                                          U32("attention.value_length", "head_dim"),
-                                          END_OF_KEYS};
+const struct hf_key hf_head_keys[] = {U32("attention.key_length", "head_dim"),
+                                      U32("attention.value_length", "head_dim"), END_OF_KEYS};
 
-static const struct hf_key mixtral_keys[] = {U32("expert_count", "num_local_experts"),
-                                             U32("expert_used_count", "num_experts_per_tok"),
-                                             END_OF_KEYS};
+const struct hf_key hf_mixtral_keys[] = {U32("expert_count", "num_local_experts"),
+                                         U32("expert_used_count", "num_experts_per_tok"),
+                                         END_OF_KEYS};
 
 static const struct hf_key qwen3moe_keys[] = {
     U32("expert_count", "num_experts"), U32("expert_used_count", "num_experts_per_tok"),
@@ -79,7 +67,7 @@ static const struct hf_key nemotron_keys[] = {
     U32("moe_latent_size", "moe_latent_size"),
     END_OF_KEYS};
 
-static const struct hf_key routed_keys[] = {
+const struct hf_key hf_routed_keys[] = {
     U32("expert_count", "n_routed_experts"),
     U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "moe_intermediate_size"),
@@ -91,7 +79,7 @@ static const struct hf_key routed_keys[] = {
     U32("expert_group_used_count", "topk_group"),
     END_OF_KEYS};
 
-static const struct hf_key mla_keys[] = {
+const struct hf_key hf_mla_keys[] = {
     U32("attention.kv_lora_rank", "kv_lora_rank"),
     {"attention.q_lora_rank", GGUF_U32, "q_lora_rank", NULL, 0},
     U32("attention.value_length", "v_head_dim"),
@@ -159,7 +147,7 @@ static const struct hf_key ernie_keys[] = {
     U32("interleave_moe_layer_step", "moe_layer_interval"),
     END_OF_KEYS};
 
-static const struct hf_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
+const struct hf_must hf_silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
 static const struct hf_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
                                             {"decoder_sparse_step", NULL, 1},
                                             {"mlp_only_layers", NULL, 0},
@@ -174,7 +162,7 @@ static const struct hf_must nemotron_musts[] = {
     {"mlp_bias", NULL, 0},          {"attention_bias", NULL, 0}, END_OF_MUSTS};
 static const struct hf_must delta_musts[] = {
     {"hidden_act", "silu", 0}, {"attn_output_gate", NULL, 1}, END_OF_MUSTS};
-static const struct hf_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
+const struct hf_must hf_routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
 static const struct hf_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
 static const struct hf_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
 static const struct hf_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
@@ -190,10 +178,7 @@ static const struct hf_must gemma_musts[] = {{"hidden_activation", "gelu_pytorch
 static const struct hf_must minimax_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
 
-#define NAMES_END \
-    { 0 }
-
-static const struct hf_name attention_names[] = {
+const struct hf_name hf_attention_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE_NORM},
     {"attn_q.weight", "self_attn.q_proj.weight", TAKE_HEADS},
     {"attn_k.weight", "self_attn.k_proj.weight", TAKE_HEADS},
@@ -206,7 +191,7 @@ static const struct hf_name attention_names[] = {
     {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
     NAMES_END};
 
-static const struct hf_name ffn_names[] = {
+const struct hf_name hf_ffn_names[] = {
     {"ffn_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
@@ -214,14 +199,14 @@ static const struct hf_name ffn_names[] = {
     NAMES_END};
 
 /* Granite Code's: a llama with biases on all its matrices. */
-static const struct hf_name bias_names[] = {{"attn_output.bias", "self_attn.o_proj.bias", TAKE},
-                                            {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
-                                            {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
-                                            {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
-                                            NAMES_END};
+const struct hf_name hf_bias_names[] = {{"attn_output.bias", "self_attn.o_proj.bias", TAKE},
+                                        {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
+                                        {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
+                                        {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
+                                        NAMES_END};
 
 /* Experts one by one, or together as MLX and transformers 5 keep them. */
-static const struct hf_name expert_names[] = {
+const struct hf_name hf_expert_names[] = {
     {"ffn_gate_inp.weight", "mlp.gate.weight", TAKE},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", TAKE},
     {"ffn_gate_exps.weight", "mlp.experts.%u.gate_proj.weight", TAKE},
@@ -245,7 +230,7 @@ static const struct hf_name qwen2moe_names[] = {
     {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct hf_name block_sparse_names[] = {
+const struct hf_name hf_block_sparse_names[] = {
     {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", TAKE},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", TAKE},
     {"ffn_gate_exps.weight", "block_sparse_moe.experts.%u.w1.weight", TAKE},
@@ -256,7 +241,7 @@ static const struct hf_name block_sparse_names[] = {
     {"ffn_down_exps.weight", "block_sparse_moe.switch_mlp.down_proj.weight", TAKE},
     NAMES_END};
 
-/* gate over up in one matrix, all experts in one tensor; MLX's are block_sparse_names. */
+/* gate over up in one matrix, all experts in one tensor; MLX's are hf_block_sparse_names. */
 static const struct hf_name granite_moe_names[] = {
     {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", TAKE},
     {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_FIRST},
@@ -267,7 +252,7 @@ static const struct hf_name granite_moe_names[] = {
     {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", TAKE},
     NAMES_END};
 
-static const struct hf_name mla_names[] = {
+const struct hf_name hf_mla_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE},
     {"attn_q.weight", "self_attn.q_proj.weight", TAKE},
     {"attn_q_a.weight", "self_attn.q_a_proj.weight", TAKE},
@@ -398,7 +383,7 @@ static const struct hf_name gpt_oss_names[] = {
     {"ffn_down_exps.bias", "mlp.experts.down_proj.bias", TAKE},
     NAMES_END};
 
-static const struct hf_name gemma3_names[] = {
+const struct hf_name hf_gemma3_names[] = {
     {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_norm.weight", "pre_feedforward_layernorm.weight", TAKE_NORM},
     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", TAKE_NORM},
@@ -439,206 +424,210 @@ static const struct hf_name indexer_names[] = {
     {"indexer.k_norm.bias", "self_attn.indexer.k_norm.bias", TAKE},
     NAMES_END};
 
-#define DEEPSEEK                                                                    \
-    .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
-    .names = {mla_names, ffn_names, expert_names}
-#define INDEXED                                                              \
-    .mla = true, .keys = {common_keys, mla_keys, routed_keys, indexer_keys}, \
-    .names = {mla_names, ffn_names, expert_names, indexer_names},            \
-    .musts = {silu, routed_musts}
-#define GRANITE_MOE                                                  \
-    .arch = "granitemoe", .interleave_heads = true, .musts = {silu}, \
-    .names = {attention_names, ffn_names, granite_moe_names, block_sparse_names}
-#define MISTRAL3                                                      \
-    .arch = "mistral3", .interleave_heads = true,                     \
-    .keys = {common_keys, head_keys, mistral3_keys}, .musts = {silu}, \
-    .names = {attention_names, ffn_names, bias_names}
-#define GEMMA3                                                                     \
-    .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
-    .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
+#define DEEPSEEK                                                                             \
+    .arch = "deepseek2", .mla = true, .keys = {hf_common_keys, hf_mla_keys, hf_routed_keys}, \
+    .names = {hf_mla_names, hf_ffn_names, hf_expert_names}
+#define INDEXED                                                                       \
+    .mla = true, .keys = {hf_common_keys, hf_mla_keys, hf_routed_keys, indexer_keys}, \
+    .names = {hf_mla_names, hf_ffn_names, hf_expert_names, indexer_names},            \
+    .musts = {hf_silu, hf_routed_musts}
+#define GRANITE_MOE                                                     \
+    .arch = "granitemoe", .interleave_heads = true, .musts = {hf_silu}, \
+    .names = {hf_attention_names, hf_ffn_names, granite_moe_names, hf_block_sparse_names}
+#define MISTRAL3                                                               \
+    .arch = "mistral3", .interleave_heads = true,                              \
+    .keys = {hf_common_keys, hf_head_keys, mistral3_keys}, .musts = {hf_silu}, \
+    .names = {hf_attention_names, hf_ffn_names, hf_bias_names}
+#define GEMMA3                                                                        \
+    .arch = "gemma3", .keys = {hf_common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
+    .names = {hf_attention_names, hf_gemma3_names}, .norms_plus_one = true,           \
+    .window_period = 6, .default_heads = 8, .default_kv_heads = 4
 
-#define DELTA                                                                       \
-    .layers = HF_DELTA, .norms_plus_one = true, .musts = {delta_musts, qwen_musts}, \
-    .keys = {common_keys, head_keys, qwen3moe_keys, qwen2moe_keys, delta_keys},     \
-    .names = {attention_names, glm_names, expert_names, qwen2moe_names, delta_names}
+#define DELTA                                                                         \
+    .layers = HF_DELTA, .norms_plus_one = true, .musts = {delta_musts, qwen_musts},   \
+    .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys, qwen2moe_keys, delta_keys}, \
+    .names = {hf_attention_names, glm_names, hf_expert_names, qwen2moe_names, delta_names}
 
 const struct hf_arch hf_archs[] = {
     {.model_type = "llama",
      .arch = "llama",
      .interleave_heads = true,
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, bias_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}},
     {.model_type = "mistral",
      .arch = "llama",
      .interleave_heads = true,
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, bias_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}},
     {.model_type = "granite",
      .arch = "granite",
      .interleave_heads = true,
-     .keys = {common_keys, head_keys, granite_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, bias_names}},
+     .keys = {hf_common_keys, hf_head_keys, granite_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}},
     {GRANITE_MOE, .model_type = "granitemoe",
-     .keys = {common_keys, head_keys, granite_keys, mixtral_keys}},
+     .keys = {hf_common_keys, hf_head_keys, granite_keys, hf_mixtral_keys}},
     {GRANITE_MOE, .model_type = "granitemoeshared",
-     .keys = {common_keys, head_keys, granite_keys, mixtral_keys, granite_shared_keys}},
+     .keys = {hf_common_keys, hf_head_keys, granite_keys, hf_mixtral_keys,
+              granite_shared_keys}},
     {.model_type = "granitemoehybrid",
      .arch = "granitehybrid",
      .interleave_heads = true,
      .layers = HF_MAMBA,
-     .keys = {common_keys, head_keys, granite_keys, granite_hybrid_keys, granite_moe_keys},
-     .musts = {silu, granite_hybrid_musts},
-     .names = {attention_names, ffn_names, granite_moe_names, granite_hybrid_names}},
+     .keys = {hf_common_keys, hf_head_keys, granite_keys, granite_hybrid_keys,
+              granite_moe_keys},
+     .musts = {hf_silu, granite_hybrid_musts},
+     .names = {hf_attention_names, hf_ffn_names, granite_moe_names, granite_hybrid_names}},
     {.model_type = "granitemoehybrid",
      .arch = "granitehybrid",
      .no_experts = true,
      .interleave_heads = true,
      .layers = HF_MAMBA,
-     .keys = {common_keys, head_keys, granite_keys, granite_hybrid_keys, granite_dense_keys},
-     .musts = {silu, granite_hybrid_musts},
-     .names = {attention_names, ffn_names, granite_dense_names, granite_hybrid_names}},
+     .keys = {hf_common_keys, hf_head_keys, granite_keys, granite_hybrid_keys,
+              granite_dense_keys},
+     .musts = {hf_silu, granite_hybrid_musts},
+     .names = {hf_attention_names, hf_ffn_names, granite_dense_names, granite_hybrid_names}},
     {.model_type = "lfm2",
      .arch = "lfm2",
      .layers = HF_CONV,
-     .keys = {common_keys, head_keys, lfm2_keys},
+     .keys = {hf_common_keys, hf_head_keys, lfm2_keys},
      .musts = {lfm2_musts},
-     .names = {attention_names, lfm2_names}},
+     .names = {hf_attention_names, lfm2_names}},
     {.model_type = "lfm2_moe",
      .arch = "lfm2moe",
      .layers = HF_CONV,
-     .keys = {common_keys, head_keys, qwen3moe_keys, lfm2_keys},
+     .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys, lfm2_keys},
      .musts = {lfm2_musts, lfm2moe_musts},
-     .names = {attention_names, lfm2_names, lfm2moe_names}},
+     .names = {hf_attention_names, lfm2_names, lfm2moe_names}},
     {.model_type = "nemotron_h",
      .arch = "nemotron_h_moe",
      .layers = HF_BLOCKS,
-     .keys = {common_keys, nemotron_keys, routed_keys},
+     .keys = {hf_common_keys, nemotron_keys, hf_routed_keys},
      .musts = {nemotron_musts},
      .names = {nemotron_names, nemotron_moe_names}},
     {.model_type = "nemotron_h",
      .arch = "nemotron_h",
      .no_experts = true,
      .layers = HF_BLOCKS,
-     .keys = {common_keys, nemotron_keys},
+     .keys = {hf_common_keys, nemotron_keys},
      .musts = {nemotron_musts},
      .names = {nemotron_names}},
     {.model_type = "mixtral",
      .arch = "llama",
      .interleave_heads = true,
-     .keys = {common_keys, head_keys, mixtral_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, block_sparse_names}},
+     .keys = {hf_common_keys, hf_head_keys, hf_mixtral_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_block_sparse_names}},
     {.model_type = "qwen2",
      .arch = "qwen2",
-     .keys = {common_keys, head_keys},
-     .musts = {silu, qwen_musts},
-     .names = {attention_names, ffn_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu, qwen_musts},
+     .names = {hf_attention_names, hf_ffn_names}},
     {.model_type = "qwen2_moe",
      .arch = "qwen2moe",
-     .keys = {common_keys, head_keys, qwen3moe_keys, qwen2moe_keys},
-     .musts = {silu, qwen_musts},
-     .names = {attention_names, ffn_names, expert_names, qwen2moe_names}},
+     .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys, qwen2moe_keys},
+     .musts = {hf_silu, qwen_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_expert_names, qwen2moe_names}},
     {.model_type = "qwen3",
      .arch = "qwen3",
-     .keys = {common_keys, head_keys},
-     .musts = {silu, qwen_musts},
-     .names = {attention_names, ffn_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu, qwen_musts},
+     .names = {hf_attention_names, hf_ffn_names}},
     {.model_type = "qwen3_moe",
      .arch = "qwen3moe",
-     .keys = {common_keys, head_keys, qwen3moe_keys},
-     .musts = {silu, qwen_musts},
-     .names = {attention_names, ffn_names, expert_names}},
+     .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys},
+     .musts = {hf_silu, qwen_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_expert_names}},
     {DELTA, .model_type = "qwen3_next", .arch = "qwen3next"},
     {DELTA, .model_type = "qwen3_5", .arch = "qwen35", .tiled_heads = true},
     {DELTA, .model_type = "qwen3_5_text", .arch = "qwen35", .tiled_heads = true},
     {DELTA, .model_type = "qwen3_5_moe", .arch = "qwen35moe", .tiled_heads = true},
     {DELTA, .model_type = "qwen3_5_moe_text", .arch = "qwen35moe", .tiled_heads = true},
-    {DEEPSEEK, .model_type = "deepseek_v2", .musts = {silu, routed_musts, v2_musts}},
-    {DEEPSEEK, .model_type = "deepseek_v3", .musts = {silu, routed_musts}},
-    {DEEPSEEK, .model_type = "kimi_k2", .musts = {silu, routed_musts}},
+    {DEEPSEEK, .model_type = "deepseek_v2", .musts = {hf_silu, hf_routed_musts, v2_musts}},
+    {DEEPSEEK, .model_type = "deepseek_v3", .musts = {hf_silu, hf_routed_musts}},
+    {DEEPSEEK, .model_type = "kimi_k2", .musts = {hf_silu, hf_routed_musts}},
     {INDEXED, .model_type = "deepseek_v32", .arch = "deepseek32"},
     {INDEXED, .model_type = "glm_moe_dsa", .arch = "glm-dsa"},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
-     .keys = {common_keys, head_keys, gpt_oss_keys},
-     .musts = {silu, gpt_oss_musts},
-     .names = {attention_names, gpt_oss_names},
+     .keys = {hf_common_keys, hf_head_keys, gpt_oss_keys},
+     .musts = {hf_silu, gpt_oss_musts},
+     .names = {hf_attention_names, gpt_oss_names},
      .window_period = 2},
     {.model_type = "glm4_moe",
      .arch = "glm4moe",
-     .keys = {common_keys, head_keys, routed_keys},
-     .musts = {silu},
-     .names = {attention_names, glm_names, expert_names}},
+     .keys = {hf_common_keys, hf_head_keys, hf_routed_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, glm_names, hf_expert_names}},
     {.model_type = "gemma3_text", GEMMA3},
     {.model_type = "gemma3", GEMMA3},
     {.model_type = "phi3",
      .arch = "phi3",
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, phi3_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, phi3_names}},
     {MISTRAL3, .model_type = "mistral3"},
     {MISTRAL3, .model_type = "ministral3"},
     {.model_type = "smollm3",
      .arch = "smollm3",
      .interleave_heads = true,
-     .keys = {common_keys, head_keys},
-     .musts = {silu, smollm3_musts},
-     .names = {attention_names, ffn_names, bias_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu, smollm3_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}},
     {.model_type = "seed_oss",
      .arch = "seed_oss",
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, glm_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, glm_names}},
     {.model_type = "olmo2",
      .arch = "olmo2",
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, post_norm_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, post_norm_names}},
     {.model_type = "olmo3",
      .arch = "olmo2",
-     .keys = {common_keys, head_keys, window_keys},
-     .musts = {silu},
-     .names = {attention_names, post_norm_names},
+     .keys = {hf_common_keys, hf_head_keys, window_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, post_norm_names},
      .window_period = 4},
     {.model_type = "exaone4",
      .arch = "exaone4",
-     .keys = {common_keys, head_keys, window_keys},
-     .musts = {silu},
-     .names = {attention_names, post_norm_names},
+     .keys = {hf_common_keys, hf_head_keys, window_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, post_norm_names},
      .window_period = 4},
     {.model_type = "ernie4_5",
      .arch = "ernie4_5",
-     .keys = {common_keys, head_keys, ernie_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, bias_names}},
+     .keys = {hf_common_keys, hf_head_keys, ernie_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}},
     {.model_type = "ernie4_5_moe",
      .arch = "ernie4_5-moe",
-     .keys = {common_keys, head_keys, ernie_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, expert_names, ernie_names}},
+     .keys = {hf_common_keys, hf_head_keys, ernie_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, hf_expert_names, ernie_names}},
     {.model_type = "dots1",
      .arch = "dots1",
-     .keys = {common_keys, head_keys, routed_keys},
-     .musts = {silu, dots1_musts},
-     .names = {attention_names, ffn_names, expert_names}},
+     .keys = {hf_common_keys, hf_head_keys, hf_routed_keys},
+     .musts = {hf_silu, dots1_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_expert_names}},
     {.model_type = "gemma",
      .arch = "gemma",
-     .keys = {common_keys, head_keys},
+     .keys = {hf_common_keys, hf_head_keys},
      .musts = {gemma_musts},
-     .names = {attention_names, ffn_names},
+     .names = {hf_attention_names, hf_ffn_names},
      .norms_plus_one = true},
     {.model_type = "glm4",
      .arch = "glm4",
-     .keys = {common_keys, head_keys},
-     .musts = {silu},
-     .names = {attention_names, ffn_names, glm4_names}},
+     .keys = {hf_common_keys, hf_head_keys},
+     .musts = {hf_silu},
+     .names = {hf_attention_names, hf_ffn_names, glm4_names}},
     {.model_type = "minimax_m2",
      .arch = "minimax-m2",
-     .keys = {common_keys, head_keys, minimax_keys},
-     .musts = {silu, minimax_musts},
-     .names = {attention_names, ffn_names, block_sparse_names}},
+     .keys = {hf_common_keys, hf_head_keys, minimax_keys},
+     .musts = {hf_silu, minimax_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_block_sparse_names}},
 };
 const size_t n_folder_archs = ARRAY_LEN(hf_archs);

@@ -19,6 +19,11 @@ const json_t *hf_value(const json_t *o, const char *path) {
     return json_is_null(o) ? NULL : o;
 }
 
+const json_t *hf_quantization(const struct hf_folder *f) {
+    const json_t *q = hf_value(f->config, "quantization_config");
+    return q ? q : hf_value(f->text, "quantization_config");
+}
+
 enum status hf_wrong(const struct hf_folder *f, const char *path, const char *expected,
                      struct err *err) {
     char *text = json_dumps(hf_value(f->text, path), JSON_ENCODE_ANY | JSON_COMPACT);
@@ -87,32 +92,48 @@ void hf_put_str(struct hf_folder *f, const char *name, const char *v) {
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-static enum status find_arch(struct hf_folder *f, struct err *err) {
-    const char *type = json_string_value(json_object_get(f->config, "model_type"));
+static const struct hf_arch *arch_at(size_t i) {
+    return i < n_folder_archs ? &hf_archs[i] : &hf_layered_archs[i - n_folder_archs];
+}
+
+static const struct hf_arch *arch_named(const struct hf_folder *f, const char *type) {
     bool no_experts =
         json_integer_value(json_object_get(f->config, "num_local_experts")) == 0 &&
         json_integer_value(json_object_get(f->config, "n_routed_experts")) == 0;
-    char known[2048] = "";
+    const struct hf_arch *found = NULL;
+    for (size_t i = 0; type && i < n_folder_archs + n_layered_archs; i++)
+        if (str_eq(type, arch_at(i)->model_type) && (!arch_at(i)->no_experts || no_experts))
+            found = arch_at(i);
+    return found;
+}
+
+static enum status unknown_type(const struct hf_folder *f, const char *type, struct err *err) {
+    char known[2048] = "", shown[64];
+    for (size_t i = 0; i < n_folder_archs + n_layered_archs; i++) {
+        size_t n = strlen(known);
+        if (!arch_at(i)->no_experts)
+            snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                     arch_at(i)->model_type);
+    }
+    return err_set(err, ST_UNSUPPORTED,
+                   "%s/config.json: the model_type %s is unknown; known are %s", f->path,
+                   gguf_escape((struct gguf_str){type, strlen(type)}, shown, sizeof shown),
+                   known);
+}
+
+/* A model that sees or hears has its language model in text_config. Its own type comes first:
+ * some say more than that of the language model (kimi_k3), others are one of many names around
+ * the same one (kimi_k25). */
+static enum status find_arch(struct hf_folder *f, struct err *err) {
+    const char *type = json_string_value(json_object_get(f->config, "model_type"));
+    json_t *text = json_object_get(f->config, "text_config");
     if (!type)
         return err_set(err, ST_BAD_INPUT, "%s/config.json: model_type is missing", f->path);
-    for (size_t i = 0; i < n_folder_archs; i++) {
-        if (str_eq(type, hf_archs[i].model_type) && (!hf_archs[i].no_experts || no_experts))
-            f->arch = &hf_archs[i];
-        size_t n = strlen(known);
-        if (!hf_archs[i].no_experts)
-            snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
-                     hf_archs[i].model_type);
-    }
-    if (!f->arch) {
-        char shown[64];
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s/config.json: the model_type %s is unknown; known are %s", f->path,
-                       gguf_escape((struct gguf_str){type, strlen(type)}, shown, sizeof shown),
-                       known);
-    }
-    json_t *text = json_object_get(f->config, "text_config");
     f->text = json_is_object(text) ? text : f->config;
-    return ST_OK;
+    f->arch = arch_named(f, type);
+    if (!f->arch)
+        f->arch = arch_named(f, json_string_value(json_object_get(text, "model_type")));
+    return f->arch ? ST_OK : unknown_type(f, type, err);
 }
 
 static enum status put_key(struct hf_folder *f, const struct hf_key *k, struct err *err) {
@@ -161,8 +182,8 @@ static enum status check_must(const struct hf_folder *f, const struct hf_must *m
 /* A window that the architecture does not compute is true as far as it reaches. */
 static enum status limit_context(struct hf_folder *f, struct err *err) {
     uint32_t window, ctx;
-    if (f->arch->window_period != 0 || str_eq(f->arch->arch, "phi3") ||
-        str_starts(f->arch->arch, "qwen"))
+    if (f->arch->window_period != 0 || f->arch->layers == HF_OWN ||
+        str_eq(f->arch->arch, "phi3") || str_starts(f->arch->arch, "qwen"))
         return ST_OK; /* use_sliding_window is false there; phi3: docs/models/phi3.md */
     TRY(hf_u32_at(f, "sliding_window", 0, &window, err));
     TRY(hf_u32_at(f, "max_position_embeddings", 0, &ctx, err));
@@ -221,10 +242,12 @@ static enum status put_gating(struct hf_folder *f, struct err *err) {
     return f->arch->mla ? put_groups(f, sigmoid, err) : ST_OK;
 }
 
-/* A list with one of two words for each layer: 1 where it is the first one. */
-static enum status read_words(const struct hf_folder *f, const json_t *list, const char *name,
-                              const char *yes, const char *no, int32_t *out, struct err *err) {
+enum status hf_read_words(const struct hf_folder *f, const char *name, const char *yes,
+                          const char *no, int32_t *out, struct err *err) {
+    const json_t *list = hf_value(f->text, name);
     char expected[128];
+    if (!list)
+        return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is missing", f->path, name);
     if (!json_is_array(list) || json_array_size(list) < f->n_layers)
         return hf_wrong(f, name, "one word for each layer", err);
     for (uint32_t l = 0; l < f->n_layers; l++) {
@@ -250,11 +273,11 @@ static enum status put_layer_lists(struct hf_folder *f, struct err *err) {
     if (of_layers == NULL)
         return hf_no_memory(f, err);
     if (types)
-        st = read_words(f, types, "indexer_types", "full", "shared", of_layers, err);
+        st = hf_read_words(f, "indexer_types", "full", "shared", of_layers, err);
     if (types && st == ST_OK)
         gguf_write_i32_array(f->w, "glm-dsa.attention.indexer.types", of_layers, f->n_layers);
     if (ffns && st == ST_OK)
-        st = read_words(f, ffns, "mlp_layer_types", "dense", "sparse", of_layers, err);
+        st = hf_read_words(f, "mlp_layer_types", "dense", "sparse", of_layers, err);
     while (ffns && st == ST_OK && n_dense < f->n_layers && of_layers[n_dense])
         n_dense++;
     for (uint32_t l = n_dense; ffns && st == ST_OK && l < f->n_layers; l++)
@@ -305,7 +328,7 @@ static bool is_known_compressed(const json_t *q) {
 }
 
 static enum status check_quantization(const struct hf_folder *f, struct err *err) {
-    const json_t *q = json_object_get(f->config, "quantization_config");
+    const json_t *q = hf_quantization(f);
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     if (!method || str_eq(method, "fp8") || str_eq(method, "mxfp4"))
         return ST_OK;
@@ -344,9 +367,10 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
         for (const struct hf_must *m = f->arch->musts[i]; m && m->name; m++)
             TRY(check_must(f, m, err));
     }
-    bool gemma = str_eq(f->arch->arch, "gemma3");
-    TRY(hf_u32_at(f, "num_attention_heads", gemma ? 8 : 0, &f->n_heads, err));
-    TRY(hf_u32_at(f, "num_key_value_heads", gemma ? 4 : f->n_heads, &f->n_kv_heads, err));
+    TRY(hf_u32_at(f, "num_attention_heads", f->arch->default_heads, &f->n_heads, err));
+    TRY(hf_u32_at(f, "num_key_value_heads",
+                  f->arch->default_kv_heads ? f->arch->default_kv_heads : f->n_heads,
+                  &f->n_kv_heads, err));
     TRY(hf_u32_at(f, "num_local_experts", 0, &f->n_experts, err));
     TRY(hf_u32_at(f, "num_experts", f->n_experts, &f->n_experts, err));
     TRY(hf_u32_at(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
@@ -357,6 +381,8 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
                        "%s/config.json: %u layers, %u experts, %u and %u heads make no sense",
                        f->path, f->n_layers, f->n_experts, f->n_heads, f->n_kv_heads);
     TRY(hf_put_layers(f, err));
+    if (f->arch->put)
+        TRY(f->arch->put(f, err));
     TRY(limit_context(f, err));
     if (f->arch->mla)
         TRY(put_mla(f, err));

@@ -34,6 +34,7 @@ struct hf_folder {
     void **owned; /* parts of rows, made values */
     size_t n_owned, cap_owned;
     uint32_t n_layers, n_experts, n_heads, n_kv_heads;
+    uint32_t n_vocab; /* rows of the embedding, once the tensors are known */
     /* Value heads of delta nets, in tiles of one head (v_dim rows) each; first: the rows of
      * queries and keys, which stand before them in attn_qkv. */
     struct row_tiling v_heads;
@@ -69,6 +70,8 @@ enum hf_how {
     TURN,           /* matrices stored by columns */
     TRANSPOSE_EVEN, /* the same, of every second row */
     TRANSPOSE_ODD,
+    TRANSPOSE_FIRST, /* the same, of the first half of the rows */
+    TRANSPOSE_SECOND,
     VALUES_EVEN, /* of each row, values 0, 2, 4... */
     VALUES_ODD,
     /* Delta nets, whose value heads some architectures tile (hf_folder.v_heads): */
@@ -96,6 +99,7 @@ enum hf_layers {
     HF_CONV,    /* layer_types: attention or short convolutions */
     HF_MAMBA,   /* layer_types: attention or Mamba-2 */
     HF_BLOCKS,  /* hybrid_override_pattern: each layer is one block */
+    HF_OWN,     /* hf_arch.put reads it */
 };
 
 #define FOLDER_MAX_LISTS 5
@@ -110,12 +114,20 @@ struct hf_arch {
     bool norms_plus_one;
     bool mla;
     enum hf_layers layers;
-    bool tiled_heads; /* GGUF tiles the value heads of delta nets */
-    bool no_experts;  /* this row is for models without experts */
+    bool tiled_heads;                         /* GGUF tiles the value heads of delta nets */
+    bool no_experts;                          /* this row is for models without experts */
+    uint32_t default_heads, default_kv_heads; /* where config.json names none; 0: it must */
+    /* Keys that no table can say, and checks; NULL: none. */
+    enum status (*put)(struct hf_folder *f, struct err *err);
+    /* The same for tensors, whose names begin with prefix ("model."). */
+    enum status (*add)(struct hf_folder *f, const char *prefix, struct err *err);
 };
 /* hf_archs.c */
 extern const struct hf_arch hf_archs[];
 extern const size_t n_folder_archs;
+/* hf_layered_archs.c: those with put or add. */
+extern const struct hf_arch hf_layered_archs[];
+extern const size_t n_layered_archs;
 
 /* hf_folder.c. A file of the folder, of at most max_bytes; ST_NOT_FOUND: it is missing. */
 enum status hf_map(const struct hf_folder *f, const char *file, size_t max_bytes,
@@ -129,6 +141,8 @@ enum status hf_no_memory(const struct hf_folder *f, struct err *err);
 
 /* hf_config.c. A value by its path ("a.b"); NULL if it is not there or null. */
 const json_t *hf_value(const json_t *o, const char *path);
+/* quantization_config, of the model or of its language model; NULL: none. */
+const json_t *hf_quantization(const struct hf_folder *f);
 /* A number of config.json; fallback where it is not there or null. ST_BAD_INPUT: it is something
  * else. */
 enum status hf_u32_at(const struct hf_folder *f, const char *path, uint32_t fallback,
@@ -144,11 +158,19 @@ void hf_put_f32(struct hf_folder *f, const char *name, double v);
 void hf_put_bool(struct hf_folder *f, const char *name, bool v);
 void hf_put_str(struct hf_folder *f, const char *name, const char *v);
 void hf_put_i32_array(struct hf_folder *f, const char *name, const int32_t *v, size_t n);
+/* A list with one of two words for each layer: out[n_layers] is 1 where it is the first one. */
+enum status hf_read_words(const struct hf_folder *f, const char *name, const char *yes,
+                          const char *no, int32_t *out, struct err *err);
 /* Finds the architecture and writes its keys. */
 enum status hf_read_config(struct hf_folder *f, struct err *err);
 
 /* hf_layers.c. The keys that say what each layer is, once the heads are counted. */
 enum status hf_put_layers(struct hf_folder *f, struct err *err);
+
+/* hf_layered.c. What hf_arch.put is for the families of hf_layered_archs.c. */
+enum status hf_put_gemma4(struct hf_folder *f, struct err *err);
+enum status hf_put_gemma3n(struct hf_folder *f, struct err *err);
+enum status hf_put_llama4(struct hf_folder *f, struct err *err);
 
 /* hf_rope.c. The keys of RoPE, once the architecture and the number of heads are known. */
 enum status hf_put_rope(struct hf_folder *f, struct err *err);
@@ -177,6 +199,13 @@ enum status hf_sentencepiece(const struct hf_folder *f, const json_t *settings,
 enum status hf_read_tensors(struct hf_folder *f, struct err *err);
 /* Rows of the embedding. */
 enum status hf_n_vocab(const struct hf_folder *f, uint32_t *out, struct err *err);
+/* NAME with a number for %u, n of them: one tensor of n matrices. Nothing, if the first is not
+ * there. */
+enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_name *name,
+                         const char *prefix, uint32_t n, struct err *err);
+/* What hf_arch.add is for the families of hf_layered_archs.c. */
+enum status hf_check_gemma4(struct hf_folder *f, const char *prefix, struct err *err);
+enum status hf_add_gemma3n(struct hf_folder *f, const char *prefix, struct err *err);
 /* A vector of the folder's own making; values are copied. */
 enum status hf_add_vector(struct hf_folder *f, const char *to, const float *values, size_t n,
                           struct err *err);

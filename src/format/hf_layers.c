@@ -193,6 +193,8 @@ enum status hf_put_layers(struct hf_folder *f, struct err *err) {
     case HF_BLOCKS:
         TRY(put_mamba(f, "mamba_num_heads", "mamba_head_dim", "n_groups", err));
         return put_numbers(f, err);
+    case HF_OWN:
+        return ST_OK;
     }
     return ST_OK;
 }

@@ -129,6 +129,8 @@ enum status hf_put_rope(struct hf_folder *f, struct err *err) {
     if (str_eq(type, "default") || str_eq(type, "llama3") || str_eq(type, "dynamic"))
         /* llama3: hf_add_rope_factors(); dynamic: the same up to the model's own context */
         return ST_OK;
+    if (str_eq(type, "proportional") && str_eq(f->arch->arch, "gemma4"))
+        return ST_OK; /* hf_add_rope_factors() */
     if (str_eq(type, "linear")) {
         TRY(scaling_number(f, "factor", 1, &factor, err));
         hf_put_str(f, "rope.scaling.type", "linear");
@@ -155,7 +157,7 @@ static enum status add_llama3_factors(struct hf_folder *f, uint32_t n_rot, struc
     TRY(scaling_number(f, "low_freq_factor", 1, &low, err));
     TRY(scaling_number(f, "high_freq_factor", 4, &high, err));
     TRY(original_context(f, &original, err));
-    if (!(factor > 0 && low > 0 && high > low && base > 1))
+    if (!(factor > 0 && low > 0 && high >= low && base > 1))
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: the numbers of llama3's RoPE scaling make no sense",
                        f->path);
@@ -166,8 +168,8 @@ static enum status add_llama3_factors(struct hf_folder *f, uint32_t n_rot, struc
     double log_base = exact_log64(base);
     for (uint32_t i = 0; i < n; i++) {
         double wave = 2 * 3.14159265358979323846 * exact_exp64(log_base * 2.0 * i / n_rot);
-        double smooth = (original / wave - low) / (high - low);
-        smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
+        double turns = original / wave; /* Llama 4's low and high are the same */
+        double smooth = turns < low ? 0 : turns >= high ? 1 : (turns - low) / (high - low);
         factors[i] = (float)(1 / ((1 - smooth) / factor + smooth));
     }
     enum status st = hf_add_vector(f, "rope_freqs.weight", factors, n, err);
@@ -201,8 +203,35 @@ static enum status add_long_factors(struct hf_folder *f, const char *name, const
     return st;
 }
 
+/* Gemma 4's layers without a window turn the first pairs of a head and leave the others. GGUF
+ * says so by a factor that makes the others' waves endless. */
+static enum status add_proportional_factors(struct hf_folder *f, struct err *err) {
+    double part, factor;
+    uint32_t dim;
+    TRY(hf_u32_at(f, "global_head_dim", 512, &dim, err));
+    TRY(scaling_number(f, "partial_rotary_factor", 1, &part, err));
+    TRY(scaling_number(f, "factor", 1, &factor, err));
+    if (dim == 0 || dim > 65536 || dim % 2 != 0 || !(part >= 0 && part <= 1) || !(factor > 0))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: RoPE of %g of heads of %u dimensions, with a factor of "
+                       "%g, makes no sense",
+                       f->path, part, dim, factor);
+    uint32_t n = dim / 2, n_turn = (uint32_t)(part * dim / 2);
+    float *factors = mem_alloc(n * sizeof *factors);
+    if (!factors)
+        return hf_no_memory(f, err);
+    for (uint32_t i = 0; i < n; i++)
+        factors[i] = i < n_turn ? (float)factor : 1e30f;
+    enum status st = hf_add_vector(f, "rope_freqs.weight", factors, n, err);
+    mem_free(factors);
+    return st;
+}
+
 enum status hf_add_rope_factors(struct hf_folder *f, struct err *err) {
     const char *object = scaling_object(f), *type = scaling_type(f, object);
+    if (str_eq(f->arch->arch, "gemma4") &&
+        (!object || str_eq(type, "proportional"))) /* transformers' default is the same */
+        return add_proportional_factors(f, err);
     if (str_eq(type, "llama3")) {
         uint32_t dim, hidden;
         TRY(hf_u32_at(f, "hidden_size", 0, &hidden, err));

@@ -72,13 +72,14 @@ static bool plain_type(enum safe_dtype t, enum qtype *out) {
 /* [rows, cols], [n, rows, cols] or [n]; none is 0. */
 static enum status set_shape(const struct hf_folder *f, const struct safe_tensor *t,
                              uint32_t n_dims, struct source *s, struct err *err) {
-    if (n_dims == 0 || n_dims > 3 || t->size_bytes == 0)
-        return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
     const uint64_t *d = t->dims + (n_dims == 3);
-    s->vector = n_dims == 1;
+    bool long_vector = n_dims == 4 && d[0] == 1 && d[1] == 1 && d[3] == 1; /* Kimi's A_log */
+    if (n_dims == 0 || (n_dims > 3 && !long_vector) || t->size_bytes == 0)
+        return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
+    s->vector = n_dims == 1 || long_vector;
     s->n = n_dims == 3 ? t->dims[0] : 1;
     s->n_rows = s->vector ? 1 : d[0];
-    s->n_cols = s->vector ? d[0] : d[1];
+    s->n_cols = long_vector ? d[2] : s->vector ? d[0] : d[1];
     return ST_OK;
 }
 
@@ -96,18 +97,20 @@ static enum status plain_source(const struct hf_folder *f, const struct safe_ten
 }
 
 /* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row,
- * or all. */
+ * or all. Each matrix of a stack has its own. */
 static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, uint64_t rows,
                      uint64_t cols, struct tensor_rows *out) {
+    bool stack = s->n != 1 && scales->n_dims == 3 && scales->dims[0] == s->n;
+    bool matrix = stack || (s->n == 1 && scales->n_dims == 2);
+    const uint64_t *d = scales->dims + stack;
     bool one = scales->size_bytes == safe_dtype_bytes(scales->dtype) && scales->n_dims < 2;
-    if (one) {
+    if (one && s->n == 1) {
         rows = s->n_rows;
         cols = s->n_cols;
-    } else if (scales->n_dims == 2 && scales->dims[0] == s->n_rows && scales->dims[1] == 1) {
+    } else if (matrix && d[0] == s->n_rows && d[1] == 1) {
         rows = 1;
         cols = s->n_cols;
-    } else if (scales->n_dims != 2 || scales->dims[0] != div_up(s->n_rows, rows) ||
-               scales->dims[1] != div_up(s->n_cols, cols)) {
+    } else if (!matrix || d[0] != div_up(s->n_rows, rows) || d[1] != div_up(s->n_cols, cols)) {
         return false;
     }
     out->scale_rows = (uint32_t)rows;
@@ -136,7 +139,7 @@ static enum status fp8_source(const struct hf_folder *f, const struct safe_tenso
         return err_set(err, ST_UNSUPPORTED,
                        "%s/config.json: weight_block_size must be whole blocks of %d columns",
                        f->path, QK);
-    if (!scales || t->n_dims != 2 || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
+    if (!scales || s->vector || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
         !fp8_grid(s, scales->t, (uint64_t)rows, (uint64_t)cols, &s->rows))
         return bad_shape(
             f, t->name,
@@ -149,6 +152,8 @@ static enum status fp8_source(const struct hf_folder *f, const struct safe_tenso
     s->refused_form = true;
     s->rows.form = ROWS_FP8;
     s->rows.row_bytes = s->n_cols;
+    s->values_bytes = s->n_rows * s->n_cols;
+    s->scales_bytes = div_up(s->n_rows, s->rows.scale_rows) * s->rows.scale_row_bytes;
     s->first = (struct rows_part){t->data, scales->t->data, NULL};
     return ST_OK;
 }
@@ -390,8 +395,11 @@ static bool is_turned_by_mlx(const struct hf_folder *f) {
     return false;
 }
 
+/* [channels, 1, taps], MLX's [channels, taps, 1], or without the 1. */
 static enum status squeeze(const struct hf_folder *f, const struct safe_tensor *t,
                            struct source *s, struct err *err) {
+    if (t->n_dims == 2 && !s->refused_form)
+        return ST_OK;
     if (t->n_dims != 3 || s->refused_form || (t->dims[1] != 1 && t->dims[2] != 1))
         return bad_shape(f, t->name, "expected [channels, 1, taps]", err);
     s->n_rows = t->dims[0];
@@ -452,7 +460,9 @@ static enum status stand(const struct hf_folder *f, enum hf_how how,
 static enum status apply(const struct hf_folder *f, const struct hf_name *name,
                          const struct safe_tensor *t, struct source *s, struct err *err) {
     enum hf_how how = name->how;
-    bool turns = how == TURN || how == TRANSPOSE_EVEN || how == TRANSPOSE_ODD;
+    bool turns = how >= TURN && how <= TRANSPOSE_SECOND;
+    bool halves = how == TAKE_FIRST || how == TAKE_SECOND || how == TRANSPOSE_FIRST ||
+                  how == TRANSPOSE_SECOND;
     bool picks = how == VALUES_EVEN || how == VALUES_ODD;
     if ((turns || picks) && s->refused_form)
         return bad_shape(f, t->name, "expected plain numbers", err);
@@ -466,7 +476,7 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
         every_second_row(s, 0);
     if (how == TAKE_ODD || how == TRANSPOSE_ODD)
         every_second_row(s, 1);
-    if ((how == TAKE_FIRST || how == TAKE_SECOND) && !half_of_rows(s, how == TAKE_SECOND))
+    if (halves && !half_of_rows(s, how == TAKE_SECOND || how == TRANSPOSE_SECOND))
         return bad_shape(f, t->name, "its rows cannot be halved", err);
     if (picks) {
         if (s->n_cols % 2 != 0)
@@ -514,6 +524,28 @@ static enum status add(struct hf_folder *f, const char *to, struct source *s,
     return add_rows(f, &s->rows, err);
 }
 
+/* The table of layers' inputs may have fewer rows than the embedding: tokens that stand for
+ * pictures and sounds have none. They get zeros, in a part of their own. */
+static enum status add_padded(struct hf_folder *f, const char *to, struct source *s,
+                              struct err *err) {
+    uint64_t rows = s->n_rows, more = f->n_vocab - rows;
+    struct rows_part *parts = mem_calloc(2, sizeof *parts);
+    uint8_t *zeros = mem_calloc(more, s->rows.row_bytes);
+    bool kept = hf_own(f, zeros) != NULL;
+    if (!kept || !parts) {
+        mem_free(parts);
+        return hf_no_memory(f, err);
+    }
+    parts[0] = s->first; /* in every form a row's scales are shorter than the row */
+    parts[1] = (struct rows_part){zeros, s->first.scales ? zeros : NULL,
+                                  s->first.biases ? zeros : NULL};
+    s->n_rows = f->n_vocab;
+    enum status st = add(f, to, s, parts, false, err);
+    if (st == ST_OK)
+        f->rows[f->n_rows - 1].rows_per_part = rows;
+    return st;
+}
+
 static enum status add_one(struct hf_folder *f, const char *to, const struct hf_name *name,
                            const struct safe_tensor *t, struct err *err) {
     struct source s;
@@ -521,6 +553,9 @@ static enum status add_one(struct hf_folder *f, const char *to, const struct hf_
     TRY(apply(f, name, t, &s, err));
     if (s.n > 65536)
         return bad_shape(f, t->name, "too many matrices", err);
+    if (str_eq(to, "per_layer_token_embd.weight") && s.n_rows < f->n_vocab &&
+        f->n_vocab - s.n_rows <= s.n_rows && s.n == 1)
+        return add_padded(f, to, &s, err);
     struct rows_part *parts = mem_calloc(s.n, sizeof *parts);
     for (uint64_t i = 0; parts && i < s.n; i++) {
         parts[i] = s.first;
@@ -540,14 +575,14 @@ static bool same_form(const struct source *a, const struct source *b) {
            a->rows.scale_cols == b->rows.scale_cols && a->rows.scale_rows == b->rows.scale_rows;
 }
 
-/* from holds %u: a matrix for each expert. */
-static enum status add_experts(struct hf_folder *f, const char *to, const struct hf_name *name,
-                               const char *prefix, struct err *err) {
+/* from holds %u: n matrices. */
+static enum status add_each(struct hf_folder *f, const char *to, const struct hf_name *name,
+                            const char *prefix, uint32_t n, struct err *err) {
     const char *gap = strstr(name->from, "%u");
-    struct rows_part *parts = mem_calloc(f->n_experts, sizeof *parts);
+    struct rows_part *parts = mem_calloc(n, sizeof *parts);
     struct source first, s;
     enum status st = parts ? ST_OK : hf_no_memory(f, err);
-    for (uint32_t i = 0; i < f->n_experts && st == ST_OK; i++) {
+    for (uint32_t i = 0; i < n && st == ST_OK; i++) {
         char full[SAFE_NAME_MAX + 1];
         snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
                  i, gap + 2);
@@ -569,21 +604,24 @@ static enum status add_experts(struct hf_folder *f, const char *to, const struct
         mem_free(parts);
         return st;
     }
-    first.n = f->n_experts;
+    first.n = n;
     return add(f, to, &first, parts, true, err);
+}
+
+enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_name *name,
+                         const char *prefix, uint32_t n, struct err *err) {
+    const char *gap = strstr(name->from, "%u");
+    char full[SAFE_NAME_MAX + 1];
+    snprintf(full, sizeof full, "%s%.*s0%s", prefix, (int)(gap - name->from), name->from,
+             gap + 2);
+    return n != 0 && find_weight(f, full) ? add_each(f, to, name, prefix, n, err) : ST_OK;
 }
 
 static enum status add_named(struct hf_folder *f, const char *to, const struct hf_name *name,
                              const char *prefix, struct err *err) {
     char full[SAFE_NAME_MAX + 1];
-    const char *gap = strstr(name->from, "%u");
-    if (gap) {
-        if (f->n_experts == 0)
-            return ST_OK;
-        snprintf(full, sizeof full, "%s%.*s0%s", prefix, (int)(gap - name->from), name->from,
-                 gap + 2);
-        return find_weight(f, full) ? add_experts(f, to, name, prefix, err) : ST_OK;
-    }
+    if (strstr(name->from, "%u"))
+        return hf_add_stack(f, to, name, prefix, f->n_experts, err);
     snprintf(full, sizeof full, "%s%s", prefix, name->from);
     const struct hf_tensor *t = take_weight(f, full);
     return t ? add_one(f, to, name, t->t, err) : ST_OK;
@@ -650,13 +688,17 @@ static enum status add_ends(struct hf_folder *f, const char *prefix, struct err 
         {"token_embd.weight", "embeddings.weight", TAKE},
         {"output_norm.weight", "norm.weight", TAKE_NORM},
         {"output_norm.weight", "norm_f.weight", TAKE},
-        {"token_embd_norm.weight", "embedding_norm.weight", TAKE}};
+        {"token_embd_norm.weight", "embedding_norm.weight", TAKE},
+        {"per_layer_token_embd.weight", "embed_tokens_per_layer.weight", TAKE},
+        {"per_layer_model_proj.weight", "per_layer_model_projection.weight", TAKE},
+        {"per_layer_proj_norm.weight", "per_layer_projection_norm.weight", TAKE}};
     static const struct hf_name heads[] = {
         {"output.weight", "lm_head.weight", TAKE},
         {"output.weight", "language_model.lm_head.weight", TAKE}};
     for (size_t i = 0; i < ARRAY_LEN(begins); i++)
         TRY(add_named(f, begins[i].to, &begins[i], prefix, err));
-    if (json_is_true(hf_value(f->config, "tie_word_embeddings")))
+    const json_t *tied = hf_value(f->config, "tie_word_embeddings");
+    if (json_is_true(tied ? tied : hf_value(f->text, "tie_word_embeddings")))
         return ST_OK; /* some files hold the matrix twice */
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
         TRY(add_named(f, heads[i].to, &heads[i], "", err));
@@ -718,9 +760,12 @@ enum status hf_read_tensors(struct hf_folder *f, struct err *err) {
     f->norms_plus_one =
         f->arch->norms_plus_one && !(f->arch->layers == HF_DELTA && is_turned_by_mlx(f));
     find_embedding(f, &prefix);
+    TRY(hf_n_vocab(f, &f->n_vocab, err));
     TRY(add_ends(f, prefix, err));
     TRY(hf_add_rope_factors(f, err));
     for (uint32_t l = 0; l < f->n_layers; l++)
         TRY(add_layer(f, prefix, l, err));
+    if (f->arch->add)
+        TRY(f->arch->add(f, prefix, err));
     return check_unused(f, prefix, err);
 }

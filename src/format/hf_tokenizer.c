@@ -23,6 +23,7 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 
 #define SPACE "\xe2\x96\x81" /* U+2581, as SentencePiece writes it */
 #define ENDS_MAX 32
+#define SUPPRESSED_MAX 1024
 #define STRIPS_MAX 4096 /* added tokens that remove adjacent spaces */
 
 struct reading {
@@ -43,6 +44,11 @@ struct reading {
     char *unused_names;   /* of ids without a token */
     char *spaced;         /* what r->str has instead of texts with U+2581 */
 };
+
+/* Its tokens are SentencePiece's, and its merges keep their order, as in GGUF. */
+static bool is_gemma4(const struct reading *r) {
+    return str_eq(r->f->arch->arch, "gemma4");
+}
 
 static enum status bad(const struct reading *r, const char *what, struct err *err) {
     return err_set(err, ST_BAD_INPUT, "%s/%s: %s", r->f->path, r->file, what);
@@ -466,11 +472,24 @@ static void put_ends(struct reading *r) {
         gguf_write_u32(r->f->w, "tokenizer.ggml.eot_token_id", (uint32_t)all[other]);
 }
 
+/* Tokens that are never generated. */
+static void put_suppressed(struct reading *r) {
+    const json_t *list = json_object_get(r->generation, "suppress_tokens");
+    int32_t all[SUPPRESSED_MAX];
+    uint32_t id;
+    size_t n = 0;
+    for (size_t i = 0; i < json_array_size(list) && n < SUPPRESSED_MAX; i++)
+        if (id_in(list, i, r->n, &id))
+            all[n++] = (int32_t)id;
+    if (n > 0)
+        gguf_write_i32_array(r->f->w, "tokenizer.ggml.suppress_tokens", all, n);
+}
+
 /* Whether the post-processor begins a text with bos; without a tokenizer.json the Python
  * classes do. */
 static bool adds_bos(const struct reading *r) {
     const json_t *own = json_object_get(r->settings, "add_bos_token");
-    if (json_is_boolean(own) || r->scored)
+    if (json_is_boolean(own) || r->scored || is_gemma4(r)) /* whose file says nothing of it */
         return !json_is_false(own);
     const json_t *template =
         find_step(json_object_get(r->tokenizer, "post_processor"), "TemplateProcessing");
@@ -528,11 +547,17 @@ static enum status read_model(struct reading *r, struct err *err) {
     TRY(name_unused(r, err));
     if (r->spm)
         TRY(put_spaces(r, err));
-    gguf_write_str(r->f->w, "tokenizer.ggml.model", r->spm ? "llama" : "gpt2");
+    bool spm_merges = r->spm && is_gemma4(r) && !r->scored;
+    gguf_write_str(r->f->w, "tokenizer.ggml.model",
+                   spm_merges ? "gemma4"
+                   : r->spm   ? "llama"
+                              : "gpt2");
     gguf_write_str_array(r->f->w, "tokenizer.ggml.tokens", r->str, r->n);
     gguf_write_i32_array(r->f->w, "tokenizer.ggml.token_type", r->type, r->n);
     if (r->spm) {
         write_space_prefix(r);
+        if (spm_merges)
+            return write_merges(r, merges, err);
         if (!r->scored)
             TRY(score_merges(r, merges, err));
         gguf_write_f32_array(r->f->w, "tokenizer.ggml.scores", r->score, r->n);
@@ -583,6 +608,8 @@ static enum status read_all(struct reading *r, struct err *err) {
     TRY(read_model(r, err));
     put_id(r, "tokenizer.ggml.bos_token_id", "bos_token", "bos_token_id");
     put_ends(r);
+    if (is_gemma4(r))
+        put_suppressed(r);
     put_id(r, "tokenizer.ggml.padding_token_id", "pad_token", "pad_token_id");
     gguf_write_bool(r->f->w, "tokenizer.ggml.add_bos_token", adds_bos(r));
     gguf_write_bool(r->f->w, "tokenizer.ggml.add_eos_token",

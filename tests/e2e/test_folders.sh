@@ -38,7 +38,8 @@ for file in "$golden"/logits/*.gguf; do
     # The golden file itself, where the folder can hold its numbers.
     case $name in
     gemma3) gguf=$name.gguf ;;      # norms are stored less one
-    llama-rope3) gguf=$name.gguf ;; # factors are computed
+    llama-rope3 | llama4) gguf=$name.gguf ;; # factors are computed
+    gemma3n) gguf=$name.gguf ;;     # the last tokens have no inputs of layers
     qwen3next | qwen35* | granitehybrid | nemotron_h*) gguf=$name.gguf ;; # decays are stored as logarithms
     *) gguf=$file ;;
     esac
@@ -59,8 +60,16 @@ for name in gemma3 qwen35; do
     rm -rf nested
 done
 
-# Delta nets as mlx-lm stores them.
-for name in qwen3next qwen35moe; do
+# The language model alone.
+for name in gemma4 gemma4-ple gemma3n llama4; do
+    [ -e "$golden/logits/$name.gguf" ] || continue
+    make_folder "$golden/logits/$name.gguf" flat --gguf flat.gguf --flat
+    same_bits flat flat.gguf
+    rm -rf flat
+done
+
+# As mlx-lm stores them: delta nets, and experts each kind by itself.
+for name in qwen3next qwen35moe gemma4-moe llama4; do
     make_folder "$golden/logits/$name.gguf" turned --gguf turned.gguf --mlx-lm
     same_bits turned turned.gguf --kv f32
     rm -rf turned
@@ -131,7 +140,49 @@ quantized int4-f16 "$q/q-llama-f16.gguf" --weights int4 --group 128 --scales f16
 quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
 quantized mxfp4 "$q/q-llama-f16.gguf" --weights mlx-mxfp4 --shards 2
 quantized mxfp4-moe "$golden/logits/qwen3moe.gguf" --weights mlx-mxfp4
+quantized fp8-stack "$golden/logits/gemma4-moe.gguf" --wide --weights fp8
+quantized mlx4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx4 --group 32 --mlx-lm --shards 2
+quantized mxfp4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx-mxfp4 --mlx-lm
+quantized fp8-row-llama4 "$golden/logits/llama4.gguf" --wide --weights fp8-row
+quantized mlx8-llama4 "$golden/logits/llama4.gguf" --wide --weights mlx8 --group 64 --scales f16 --mlx-lm
+quantized int4-llama4 "$golden/logits/llama4.gguf" --wide --weights int4 --group 32 --scales bf16
 quantized mxfp4-q8 "$golden/logits/gpt-oss-mxfp4.gguf" --weights mlx-mxfp4 --group 64 # all but the experts affine
+
+# Settings and tensors that are missing, or that lockstep computes in another way. Python sees the language model's
+# settings as c, and the tensors' entries as h, whose names begin with p and the layer.
+damaged() { # model, Python, what the refusal says
+    make_folder "$golden/logits/$1.gguf" damaged
+    python3 - "$2" <<'EOF'
+import json, struct, sys
+raw = open("damaged/model.safetensors", "rb").read()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+o, h = json.load(open("damaged/config.json")), json.loads(raw[8:n])
+c = o.get("text_config", o)
+p = min(k for k in h if ".layers.0." in k).split("0.")[0]
+exec(sys.argv[1])
+json.dump(o, open("damaged/config.json", "w"))
+text = json.dumps(h).encode()
+open("damaged/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + raw[n:])
+EOF
+    refuse 2 "$3" timeout 60 "$LOCKSTEP" run damaged -p a -n 1 -t 1
+    rm -rf damaged
+}
+damaged gemma4 'del c["layer_types"]' 'config.json: layer_types is missing'
+damaged gemma4 'c["layer_types"][-1] = "sliding_attention"' 'the last layer must be full_attention'
+damaged gemma4 'c["use_bidirectional_attention"] = "all"' 'use_bidirectional_attention is .*all.*, expected vision'
+damaged gemma4 'c["attention_k_eq_v"] = False' 'layers.5.self_attn.v_proj.weight is missing'
+damaged gemma4 'c["rope_parameters"]["full_attention"]["rope_type"] = "yarn"' 'rope_type is .*yarn.*, expected proportional'
+damaged gemma4-moe 'c["top_k_experts"] = None' 'config.json: top_k_experts is missing'
+damaged llama4 'c["no_rope_layers"][0] = 0' 'no_rope_layers is'
+damaged llama4 'c["attention_chunk_size"] = 4096' 'attention_chunk_size is 4096, expected 8192'
+damaged llama4 'c["use_qk_norm"] = False' 'use_qk_norm must be true for 8 experts'
+damaged llama4 'c["moe_layers"] = [1, 3]' 'moe_layers is'
+damaged llama4 'h[p + "0.feed_forward.router.bias"] = h.pop(p + "0.feed_forward.router.weight")' 'which lockstep does not know for model_type llama4'
+if [ -e "$golden/logits/gemma3n.gguf" ]; then
+    damaged gemma3n 'c["activation_sparsity_pattern"][0] = 0.5' 'activation_sparsity_pattern is'
+    damaged gemma3n 'c["layer_types"][0] = "full_attention"' 'layer 0 must be sliding_attention'
+    damaged gemma3n 'del h["model.language_model.altup_projections.1.weight"]' 'altup_projections.1.weight is missing'
+fi
 
 # The other commands take a folder where they take a file.
 make_folder "$golden/logits/qwen3moe.gguf" folder

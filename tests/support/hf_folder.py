@@ -9,7 +9,7 @@ the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
                     [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
-                    [--granite] [--pieces] [--mlx-lm]
+                    [--granite] [--pieces] [--mlx-lm] [--flat] [--wide]
 """
 import argparse
 import json
@@ -44,7 +44,7 @@ PATTERNS = {"qwen35": [QWEN35], "lfm2": [CL100K % r"\p{N}{1,3}"], "pixtral": [CL
             "llama-bpe": [CL100K % r"\p{N}{1,3}"], "glm4": [CL100K % r"\p{N}{1,3}"],
             "qwen2": [CL100K % r"\p{N}"], "dbrx": [CL100K % r"\p{N}{1,3}"],
             "seed-coder": [SEED], "tekken": [TEKKEN], "default": None,  # of which no folder says so
-             "gpt-4o": [O200K], "minimax-m2": [O200K],
+             "gpt-4o": [O200K], "minimax-m2": [O200K], "llama4": [O200K],
             "deepseek-v3": DEEPSEEK, "gpt-2": None,
             "deepseek-llm": DEEPSEEK}  # not its own, which lists letters by the hundred: ids are the same
 IGNORE_MERGES = {"llama-bpe", "tekken", "lfm2", "pixtral"}
@@ -126,6 +126,22 @@ class Gguf:
         for _, _, data in self.tensors.values():
             out += data + bytes(-len(data) % 32)
         open(path, "wb").write(out)
+
+    def widen(self):
+        """Rows of whole blocks of 32, by repeating values: what a quantized folder wants."""
+        arch = self.keys["general.architecture"]
+        widths, keys = {"gemma4": ({48: 64, 192: 256, 24: 32}, ("attention.key_length", "attention.value_length",
+                                                               "rope.dimension_count", "feed_forward_length")),
+                        "llama4": ({48: 64, 16: 32}, ())}[arch]
+        for name in ("embedding_length", "expert_feed_forward_length") + keys:
+            name = arch + "." + name
+            self.put(name, widths[self.keys[name]])
+        for t in self.tensors.values():
+            old, values = t[0], floats(t[1], t[2])
+            new = t[0] = tuple(widths.get(d, d) for d in old)
+            a, b = old + (1,) * (3 - len(old)), new + (1,) * (3 - len(new))
+            t[2] = array("f", [values[(k % a[2] * a[1] + j % a[1]) * a[0] + i % a[0]]
+                               for k in range(b[2]) for j in range(b[1]) for i in range(b[0])]).tobytes()
 
     def become_granite(self):
         """A llama with Granite's four factors."""
@@ -235,9 +251,17 @@ def transpose(rows, size):
 
 # ---- quantized weights: the folder's tensors and what they are worth --------------------------
 
-def put_fp8(folder, gguf_tensor, name, rows, cols, values):
+def put_fp8(folder, name, rows, cols, values, n=0):
     """DeepSeek: one scale for 128 x 128; compressed-tensors: for a row, or for all. Returns the values' F32
-    bytes."""
+    bytes. n: of n matrices in one tensor, each has its own."""
+    if n:
+        size, parts, worths = rows // n * cols, Folder(folder.options), []
+        for i in range(n):
+            worths.append(put_fp8(parts, "%d" % i, rows // n, cols, values[i * size:(i + 1) * size])[1])
+        for end in ("", "_scale_inv"):
+            dtype, shape, _ = parts.tensors["0" + end]
+            folder.put(name + end, dtype, [n] + shape, b"".join(parts.tensors["%d%s" % (i, end)][2] for i in range(n)))
+        return F32, b"".join(worths)
     height, width = {"fp8": (128, 128), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
     br, bc = -(-rows // height), -(-cols // width)
     scales, codes, worth = [], bytearray(rows * cols), array("f", bytes(4 * rows * cols))
@@ -441,6 +465,35 @@ for p, w in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
 SPECIAL["lfm2"] = SPECIAL["lfm2moe"] = LFM2
 for arch in ("qwen3next", "qwen35moe"):
     SPECIAL[arch] = {**DELTA, **SPECIAL["qwen2moe"]}
+GEMMA = {**SPECIAL["gemma3"], "inp_gate.weight": "per_layer_input_gate.weight", "proj.weight": "per_layer_projection.weight",
+         "post_norm.weight": "post_per_layer_input_norm.weight"}
+SPECIAL["gemma4"] = {**GEMMA, "layer_output_scale.weight": "layer_scalar", "ffn_gate_inp.weight": "router.proj.weight",
+                     "ffn_gate_inp.scale": "router.scale", "ffn_down_exps.scale": "router.per_expert_scale",
+                     "ffn_gate_up_exps.weight": "experts.gate_up_proj", "ffn_down_exps.weight": "experts.down_proj",
+                     "pre_ffw_norm_2.weight": "pre_feedforward_layernorm_2.weight",
+                     "post_ffw_norm_1.weight": "post_feedforward_layernorm_1.weight",
+                     "post_ffw_norm_2.weight": "post_feedforward_layernorm_2.weight"}
+SPECIAL["gemma3n"] = {**GEMMA, "altup_correct_scale.weight": "altup.correct_output_scale",
+                      "altup_correct_coef.weight": "altup.correction_coefs.weight",
+                      "altup_predict_coef.weight": "altup.prediction_coefs.weight",
+                      "altup_router.weight": "altup.modality_router.weight",
+                      "altup_router_norm.weight": "altup.router_norm.weight",
+                      "laurel_l.weight": "laurel.linear_left.weight", "laurel_r.weight": "laurel.linear_right.weight",
+                      "laurel_post_norm.weight": "laurel.post_laurel_norm.weight"}
+SPECIAL["llama4"] = {"ffn_gate_inp.weight": "feed_forward.router.weight"}
+for p in ("gate", "up", "down"):
+    SPECIAL["llama4"]["ffn_%s.weight" % p] = "feed_forward.%s_proj.weight" % p
+    SPECIAL["llama4"]["ffn_%s_shexp.weight" % p] = "feed_forward.shared_expert.%s_proj.weight" % p
+    SPECIAL["llama4"]["ffn_%s_exps.weight" % p] = "feed_forward.experts.%%d.%s_proj.weight" % p
+# Models that see pictures: the outer type, what the tensors' names begin with, and with --mlx-lm.
+OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
+         "gemma3n": ("gemma3n", "model.language_model.", "model.language_model."),
+         "llama4": ("llama4", "language_model.model.", "language_model.model.")}
+# Tensors outside of the layers.
+ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
+        "token_embd_norm.weight": "embedding_norm.weight", "per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
+        "per_layer_model_proj.weight": "per_layer_model_projection.weight",
+        "per_layer_proj_norm.weight": "per_layer_projection_norm.weight"}
 MODEL_TYPE = {"lfm2moe": "lfm2_moe", "granitehybrid": "granitemoehybrid", "nemotron_h_moe": "nemotron_h",
               "qwen3next": "qwen3_next", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe",
               "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
@@ -456,6 +509,7 @@ class Maker:
         self.n_kv = self.key("attention.head_count_kv")
         if isinstance(self.n_kv, list):  # none in layers that are not attention
             self.kv_of_layers, self.n_kv = self.n_kv, max(self.n_kv)
+        self.outer = None
         self.n_experts = self.key("expert_count", 0)
         self.names = dict(COMMON)
         self.names.update(SPECIAL.get(self.arch, {}))
@@ -489,6 +543,12 @@ class Maker:
             self.g.become_granite()
         if self.folder.options.v5:
             self.rope_parameters(c)
+        if self.outer and not self.folder.options.flat:
+            kind, self.prefix, mlx = self.outer
+            if self.folder.options.mlx_lm:
+                self.prefix = mlx
+            self.folder.put("vision_tower.embeddings.weight", "F32", (2, 2), bytes(16))
+            return {"model_type": kind, "text_config": c}
         if self.folder.options.nested:
             gemma = arch == "gemma3"
             self.prefix = "language_model.model." if gemma else "model.language_model."
@@ -516,6 +576,87 @@ class Maker:
                                 for i in range(c["num_hidden_layers"])]
         c["rope_parameters"] = rope
 
+    def llama3_factors(self, s, base, d):
+        """What divides the frequencies of d rotated dimensions (transformers' modeling_rope_utils.py)."""
+        factors, original = [], s["original_max_position_embeddings"]
+        low, high = s["low_freq_factor"], s["high_freq_factor"]
+        for i in range(d // 2):
+            wave = 2 * math.pi * base ** (2 * i / d)
+            if wave < original / high:
+                factors.append(1.0)
+            elif wave > original / low:
+                factors.append(s["factor"])
+            else:
+                smooth = (original / wave - low) / (high - low)
+                factors.append(1 / ((1 - smooth) / s["factor"] + smooth))
+        return factors
+
+    def set_factors(self, factors):
+        self.g.tensors["rope_freqs.weight"][2] = array("f", factors).tobytes()
+
+    def config_gemma4(self, c):
+        """modeling_gemma4.py: the layers without a window have heads of global_head_dim, of which rope turns a part."""
+        k, t = self.key, self.g.tensors
+        window = k("attention.sliding_window_pattern")
+        kv = k("attention.head_count_kv")
+        kv = kv if isinstance(kv, list) else [kv] * len(window)
+        full = window.index(False)
+        width = c["intermediate_size"]
+        del c["rope_theta"], c["rope_scaling"], c["hidden_act"]
+        factors = floats(F32, t["rope_freqs.weight"][2])
+        n = next(i for i, v in enumerate(factors) if v != 1.0)
+        self.set_factors([1.0] * n + [1e30] * (len(factors) - n))
+        c.update(model_type="gemma4_text", hidden_activation="gelu_pytorch_tanh", global_head_dim=k("attention.key_length"),
+                 head_dim=k("attention.key_length_swa"), sliding_window=k("attention.sliding_window"),
+                 layer_types=["sliding_attention" if w else "full_attention" for w in window],
+                 num_key_value_heads=kv[window.index(True)], num_global_key_value_heads=kv[full],
+                 attention_k_eq_v="blk.%d.attn_v.weight" % full not in t, attention_bias=False,
+                 num_kv_shared_layers=k("attention.shared_kv_layers"), use_bidirectional_attention="vision",
+                 hidden_size_per_layer_input=k("embedding_length_per_layer_input"),
+                 final_logit_softcapping=k("final_logit_softcapping"), use_double_wide_mlp=isinstance(width, list),
+                 intermediate_size=width[0] if isinstance(width, list) else width, enable_moe_block=bool(self.n_experts),
+                 rope_parameters={"full_attention": {"rope_type": "proportional", "rope_theta": k("rope.freq_base"),
+                                                     "partial_rotary_factor": 2 * n / k("attention.key_length")},
+                                  "sliding_attention": {"rope_type": "default", "rope_theta": k("rope.freq_base_swa")}})
+        if self.n_experts:
+            c.update(num_experts=self.n_experts, top_k_experts=k("expert_used_count"),
+                     moe_intermediate_size=k("expert_feed_forward_length"))
+        self.outer = OUTER["gemma4"]
+        if self.folder.options.flat:
+            c["hidden_size_per_layer_input"] = c["hidden_size_per_layer_input"] or None
+
+    def config_gemma3n(self, c):
+        k = self.key
+        n = c["num_hidden_layers"]
+        del c["hidden_act"]
+        c.update(model_type="gemma3n_text", hidden_activation="gelu_pytorch_tanh", intermediate_size=[c["intermediate_size"]] * n,
+                 rope_local_base_freq=k("rope.freq_base_swa"), sliding_window=k("attention.sliding_window"),
+                 num_kv_shared_layers=k("attention.shared_kv_layers"), altup_num_inputs=k("altup.num_inputs"),
+                 altup_active_idx=k("altup.active_idx"), altup_correct_scale=True, altup_coef_clip=120.0, laurel_rank=64,
+                 hidden_size_per_layer_input=k("embedding_length_per_layer_input"),
+                 final_logit_softcapping=k("final_logit_softcapping"),
+                 activation_sparsity_pattern=[0.95 if i < 10 else 0.0 for i in range(n)],
+                 layer_types=["full_attention" if i % 5 == 4 else "sliding_attention" for i in range(n)])
+        self.outer = OUTER["gemma3n"]
+        # The table of layers' inputs is shorter than the embedding, whose last tokens are pictures.
+        dims, kind, data = self.g.tensors["per_layer_token_embd.weight"]
+        cut = dims[1] * 15 // 16 * dims[0] * 4
+        self.g.tensors["per_layer_token_embd.weight"][2] = data[:cut] + bytes(len(data) - cut)
+        c["vocab_size_per_layer_input"] = dims[1] * 15 // 16
+
+    def config_llama4(self, c):
+        k = self.key
+        s = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,  # as Scout's
+             "original_max_position_embeddings": 64}
+        self.set_factors(self.llama3_factors(s, c["rope_theta"], c["head_dim"]))
+        c.update(model_type="llama4_text", intermediate_size_mlp=k("feed_forward_length"), rope_scaling=s,
+                 intermediate_size=k("expert_feed_forward_length"), num_local_experts=self.n_experts,
+                 num_experts_per_tok=k("expert_used_count"), interleave_moe_layer_step=k("interleave_moe_layer_step"),
+                 moe_layers=list(range(c["num_hidden_layers"])), use_qk_norm=True, attention_bias=False,
+                 no_rope_layers=[int((i + 1) % 4 != 0) for i in range(c["num_hidden_layers"])],
+                 attention_chunk_size=8192, attn_temperature_tuning=4, floor_scale=8192, attn_scale=0.1)
+        self.outer = OUTER["llama4"]
+
     def config_llama(self, c):
         if self.key("rope.scale_linear"):
             c["rope_scaling"] = {"type": "linear", "factor": self.key("rope.scale_linear")}
@@ -527,20 +668,10 @@ class Maker:
             s = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                  "original_max_position_embeddings": 64}
             c["rope_scaling"] = s
-            d, factors = c["head_dim"], []
-            for i in range(d // 2):
-                wave = 2 * math.pi * c["rope_theta"] ** (2 * i / d)
-                if wave < s["original_max_position_embeddings"] / s["high_freq_factor"]:
-                    factors.append(1.0)
-                elif wave > s["original_max_position_embeddings"] / s["low_freq_factor"]:
-                    factors.append(s["factor"])
-                else:
-                    smooth = (s["original_max_position_embeddings"] / wave - s["low_freq_factor"]) / \
-                        (s["high_freq_factor"] - s["low_freq_factor"])
-                    factors.append(1 / ((1 - smooth) / s["factor"] + smooth))
+            factors = self.llama3_factors(s, c["rope_theta"], c["head_dim"])
             old = floats(F32, self.g.tensors["rope_freqs.weight"][2])
             assert all(abs(a - b) < 1e-5 * b for a, b in zip(factors, old)), (factors, old)
-            self.g.tensors["rope_freqs.weight"][2] = array("f", factors).tobytes()
+            self.set_factors(factors)
 
     def config_mistral3(self, c):
         k = self.key
@@ -840,7 +971,6 @@ class Maker:
         """[rows, cols], perhaps quantized; then the second GGUF's tensor changes too. `data` is in the
         GGUF's order of rows; `self.order` puts it into the folder's."""
         o = self.folder.options
-        t = self.g.tensors[gguf_name]
         quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
             "ffn_gate_inp" not in gguf_name and \
             (o.weights.startswith("mlx") or not re.match("token_embd|output", gguf_name))
@@ -850,7 +980,7 @@ class Maker:
             return None
         values = floats(kind, data)
         if o.weights.startswith("fp8"):
-            return put_fp8(self.folder, t, name, rows, cols, values)
+            return put_fp8(self.folder, name, rows, cols, values, n)
         if o.weights == "int4":
             return put_int4(self.folder, name, rows, cols, values)
         if o.weights == "mlx-mxfp4" and (not o.group or "_exps" in gguf_name):
@@ -901,6 +1031,10 @@ class Maker:
         dims, kind, data = self.g.tensors[gguf_name]
         if re.search(r"ssm_|shortconv|attn_(qkv|gate)", gguf_name) and self.put_recurrent(gguf_name, name):
             return
+        if gguf_name == "per_layer_token_embd.weight" and self.arch == "gemma3n":  # less than the embedding
+            cut = dims[1] * 15 // 16
+            self.folder.put(name, DTYPE[kind], (cut, dims[0]), data[:cut * dims[0] * BLOCK[kind][1]])
+            return
         if gguf_name.endswith("ffn_gate_inp_shexp.weight"):  # a matrix of one row there
             self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
             return
@@ -942,9 +1076,10 @@ class Maker:
         dims, kind, data = self.g.tensors[gguf_name]
         size = len(data) // dims[2]
         o = self.folder.options
-        if o.weights and o.weights.startswith("mlx"):
+        if o.weights and o.weights.startswith("mlx") or o.mlx_lm:
             part = re.search("ffn_(.*)_exps", gguf_name).group(1)
-            name = re.sub(r"experts\..*", "switch_mlp.%s_proj.weight" % part, name)
+            stack = "experts" if self.arch == "llama4" else "switch_mlp"
+            name = re.sub(r"experts\..*", "%s.%s_proj.weight" % (stack, part), name)
             worth = self.put_matrix(gguf_name, name, dims[1] * dims[2], dims[0], kind, data, dims[2])
             if worth:
                 self.g.tensors[gguf_name][1:] = worth
@@ -965,6 +1100,39 @@ class Maker:
         both = b"".join(part[e * size:(e + 1) * size] for e in range(n) for part in (a, b))
         self.folder.put(out + "gate_up_proj", DTYPE[kind], (n, 2 * gate[1], gate[0]), both)
         self.folder.put(out + "down_proj", DTYPE[kind], down[::-1], c)
+
+    def put_gemma4_experts(self, gguf_name, out):
+        """modeling_gemma4.py: gate over up, all experts in one tensor; mlx-lm: one tensor each."""
+        o, (dims, kind, data) = self.folder.options, self.g.tensors[gguf_name]
+        if not o.mlx_lm:
+            worth = self.put_matrix(gguf_name, out + self.names[gguf_name.split(".", 2)[2]], dims[1] * dims[2], dims[0], kind, data,
+                                    dims[2])
+            if worth:
+                self.g.tensors[gguf_name][1:] = worth
+            return
+        n, parts = dims[2], ("gate", "up") if "gate_up" in gguf_name else ("down",)
+        rows = rows_of(dims, kind, data)
+        each, worths = len(rows) // n // len(parts), []
+        for i, part in enumerate(parts):
+            own = [r for e in range(n) for r in rows[(e * len(parts) + i) * each:(e * len(parts) + i + 1) * each]]
+            name = "%sexperts.switch_glu.%s_proj.weight" % (out, part)
+            worth = self.put_matrix(gguf_name, name, n * each, dims[0], kind, b"".join(own), n)
+            worths.append(worth and rows_of(dims, *worth))
+        if worths[0]:
+            self.g.tensors[gguf_name][1:] = [worth[0], b"".join(
+                r for e in range(n) for w in worths for r in w[e * each:(e + 1) * each])]
+
+    def put_llama4_experts(self, layer):
+        """modeling_llama4.py: [expert, in, out], gate's columns, then up's."""
+        blk, out = "blk.%d." % layer, "%slayers.%d.feed_forward.experts." % (self.prefix, layer)
+        (gate, kind, a), (_, _, b), (down, _, c) = [self.g.tensors[blk + "ffn_%s_exps.weight" % p]
+                                                    for p in ("gate", "up", "down")]
+        experts = lambda dims, data: [rows_of(dims, kind, data)[e * dims[1]:(e + 1) * dims[1]] for e in range(dims[2])]
+        size = BLOCK[kind][1]
+        both = b"".join(r for x, y in zip(experts(gate, a), experts(gate, b)) for r in transpose(x + y, size))
+        self.folder.put(out + "gate_up_proj", DTYPE[kind], (gate[2], gate[0], 2 * gate[1]), both)
+        turned = b"".join(r for x in experts(down, c) for r in transpose(x, size))
+        self.folder.put(out + "down_proj", DTYPE[kind], (down[2], down[0], down[1]), turned)
 
     def put_granite_experts(self, layer):
         """modeling_granitemoe.py: gate's rows, then up's, of each expert in one tensor of three dimensions."""
@@ -1037,20 +1205,28 @@ class Maker:
     def all_tensors(self, n_layers):
         for name in list(self.g.tensors):
             m = re.match(r"blk\.(\d+)\.(.*)", name)
-            if name == "token_embd.weight":
-                self.put_tensor(name, self.prefix + ("embeddings" if self.prefix == "backbone." else "embed_tokens") + ".weight")
-            elif name == "output_norm.weight":
-                self.put_tensor(name, self.prefix + ("norm_f" if self.prefix == "backbone." else "norm") + ".weight")
-            elif name == "token_embd_norm.weight":
-                self.put_tensor(name, self.prefix + "embedding_norm.weight")
+            if name in ENDS:
+                mamba = {"embed_tokens.weight": "embeddings.weight", "norm.weight": "norm_f.weight"}
+                self.put_tensor(name, self.prefix + (mamba if self.prefix == "backbone." else {}).get(ENDS[name], ENDS[name]))
             elif name == "output.weight":
-                self.put_tensor(name, "lm_head.weight")
+                self.put_tensor(name, ("language_model." if self.prefix == "language_model.model." else "") + "lm_head.weight")
+            elif name.startswith("altup_"):  # one matrix for each stream but the first
+                dims, kind, data = self.g.tensors[name]
+                for i in range(dims[2]):
+                    size = len(data) // dims[2]
+                    self.folder.put("%saltup_%sprojections.%d.weight" % (self.prefix, "unembed_" * ("unembd" in name), i),
+                                    DTYPE[kind], dims[1::-1], data[i * size:(i + 1) * size])
             elif name.startswith("rope_"):
                 continue  # config.json
             elif int(m.group(1)) >= n_layers:
                 # Layers that predict further tokens: there, and not read.
                 dims, kind, data = self.g.tensors[name]
                 self.folder.put("model.layers.%s.%s" % m.groups(), DTYPE[kind], dims[::-1], data)
+            elif self.arch == "gemma4" and "_exps.weight" in name:
+                self.put_gemma4_experts(name, "%slayers.%s." % (self.prefix, m.group(1)))
+            elif self.arch == "llama4" and "_exps" in name and not self.folder.options.weights and not self.folder.options.mlx_lm:
+                if m.group(2) == "ffn_gate_exps.weight":
+                    self.put_llama4_experts(int(m.group(1)))
             elif self.arch == "gpt-oss" and "_exps" in name:
                 if m.group(2) == "ffn_gate_exps.weight":
                     self.put_gpt_oss_experts(int(m.group(1)))
@@ -1095,6 +1271,10 @@ def tokenizer(keys):
         normalizer = {"type": "Sequence", "normalizers": [
             {"type": "Prepend", "prepend": "\u2581"},
             {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
+    elif k("pre") == "gemma4":  # SentencePiece's tokens with merges
+        pre = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+        normalizer = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+        model.update(merges=k("merges"), byte_fallback=True)
     else:
         name = k("pre")
         model["merges"] = k("merges")
@@ -1163,6 +1343,8 @@ def main():
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
     a.add_argument("--mlx-lm", action="store_true", help="norms and convolutions as mlx-lm stores them")
+    a.add_argument("--wide", action="store_true", help="first make all rows whole blocks of 32")
+    a.add_argument("--flat", action="store_true", help="the language model alone, where others see pictures")
     a.add_argument("--nested", action="store_true", help="the language model of one that sees pictures")
     a.add_argument("--group", type=int, default=0)
     a.add_argument("--pieces", action="store_true", help="of a vocabulary: tokenizer.model instead of tokenizer.json, and "
@@ -1170,6 +1352,8 @@ def main():
     o = a.parse_args()
     g = Gguf(o.gguf_in)
     os.makedirs(o.folder, exist_ok=True)
+    if o.wide:
+        g.widen()
     if g.tensors:
         folder = Folder(o)
         m = Maker(g, folder)
