@@ -60,44 +60,78 @@ static void conv(const struct conv_args *a) {
     }
 }
 
-/* Columns side by side, so that one's sum need not wait for the last product's. */
-#define RECUR_TILES 4
+/* Tiles of 16 columns side by side (RECUR_TILES of v16_*.h), so that one's sum need not wait for
+ * the last product's. Their state stays in the first-level cache while the tokens pass. */
 
-/* n tiles of 16 columns from `col` on; n is a constant of the caller's. */
-INLINE void recur_tiles(const struct recurrence_args *a, uint32_t col, const uint32_t n) {
-    const size_t k_dim = a->k_dim, tile = k_dim * 16;
-    float *state = a->state + col * k_dim;
-    for (uint32_t t = 0; t < a->n_tokens; t++) {
-        const float *q = a->q + t * a->ldq, *k = a->k + t * a->ldk,
-                    *v = a->v + t * a->ldv + col;
-        const float *decay = a->decay + t * a->ld_decay;
-        const v16 beta = v16_set(a->beta[t * a->ld_beta]);
-        v16 d[RECUR_TILES], o[RECUR_TILES];
+/* Decays the state for the first token; p: its products with that token's key. */
+INLINE void recur_begin(const struct recurrence_args *a, float *state, const uint32_t n,
+                        v16 *p) {
+    const size_t k_dim = a->k_dim, tile = k_dim * 16, step = a->decay_step;
+    const float *k = a->k, *decay = a->decay;
+    UNROLL
+    for (uint32_t j = 0; j < n; j++)
+        p[j] = v16_zero();
+    for (size_t i = 0; i < k_dim; i++) {
+        const v16 by = v16_set(decay[i * step]), ki = v16_set(k[i]);
         UNROLL
-        for (uint32_t j = 0; j < n; j++)
-            d[j] = o[j] = v16_zero();
-        for (size_t i = 0; i < k_dim && a->delta; i++) {
-            const v16 by = v16_set(decay[i * a->decay_step]), ki = v16_set(k[i]);
-            UNROLL
-            for (uint32_t j = 0; j < n; j++)
-                d[j] = v16_fma(v16_mul(v16_load(state + j * tile + i * 16), by), ki, d[j]);
+        for (uint32_t j = 0; j < n; j++) {
+            float *at = state + j * tile + i * 16;
+            v16 s = v16_mul(v16_load(at), by);
+            v16_store(at, s);
+            p[j] = v16_fma(s, ki, p[j]);
         }
+    }
+}
+
+/* The token's one pass over the state, which learns d and gives o. With `delta` it is decayed
+ * already. If there is a next token (`more`), it leaves decayed for that one, and p gets its
+ * products with that one's key. */
+INLINE void recur_pass(const struct recurrence_args *a, uint32_t t, float *state,
+                       const uint32_t n, const bool delta, const bool more, const v16 *d,
+                       v16 *o, v16 *p) {
+    const size_t k_dim = a->k_dim, tile = k_dim * 16, step = a->decay_step;
+    const float *q = a->q + t * a->ldq, *k = a->k + t * a->ldk, *next_k = k + a->ldk;
+    const float *decay = a->decay + (delta ? t + 1 : t) * a->ld_decay;
+    UNROLL
+    for (uint32_t j = 0; j < n; j++)
+        o[j] = p[j] = v16_zero();
+    for (size_t i = 0; i < k_dim; i++) {
+        const v16 ki = v16_set(k[i]), qi = v16_set(q[i]);
+        const v16 by = delta && !more ? ki : v16_set(decay[i * step]);
+        const v16 next = more ? v16_set(next_k[i]) : ki;
+        UNROLL
+        for (uint32_t j = 0; j < n; j++) {
+            float *at = state + j * tile + i * 16;
+            v16 s = v16_fma(ki, d[j], delta ? v16_load(at) : v16_mul(v16_load(at), by));
+            o[j] = v16_fma(s, qi, o[j]);
+            if (more) {
+                s = v16_mul(s, by);
+                p[j] = v16_fma(s, next, p[j]);
+            }
+            v16_store(at, s);
+        }
+    }
+}
+
+/* n tiles of 16 columns from `col` on; n and delta are constants of the caller's. */
+INLINE void recur_tiles(const struct recurrence_args *a, uint32_t col, const uint32_t n,
+                        const bool delta) {
+    float *state = a->state + (size_t)col * a->k_dim;
+    v16 d[RECUR_TILES], o[RECUR_TILES], p[RECUR_TILES];
+    if (delta && a->n_tokens > 0)
+        recur_begin(a, state, n, p);
+    for (uint32_t t = 0; t < a->n_tokens; t++) {
+        const float *v = a->v + t * a->ldv + col;
+        const v16 beta = v16_set(a->beta[t * a->ld_beta]);
         UNROLL
         for (uint32_t j = 0; j < n; j++) {
             v16 own = v16_load_n(v + j * 16, MIN(a->n_cols - col - j * 16, 16u));
-            d[j] = v16_mul(a->delta ? v16_sub(own, d[j]) : own, beta);
+            d[j] = v16_mul(delta ? v16_sub(own, p[j]) : own, beta);
         }
-        for (size_t i = 0; i < k_dim; i++) {
-            const v16 by = v16_set(decay[i * a->decay_step]);
-            const v16 ki = v16_set(k[i]), qi = v16_set(q[i]);
-            UNROLL
-            for (uint32_t j = 0; j < n; j++) {
-                float *at = state + j * tile + i * 16;
-                v16 s = v16_fma(ki, d[j], v16_mul(v16_load(at), by));
-                v16_store(at, s);
-                o[j] = v16_fma(s, qi, o[j]);
-            }
-        }
+        if (delta && t + 1 < a->n_tokens)
+            recur_pass(a, t, state, n, delta, true, d, o, p);
+        else
+            recur_pass(a, t, state, n, delta, false, d, o, p);
         UNROLL
         for (uint32_t j = 0; j < n; j++)
             v16_store_n(a->o + t * a->ldo + col + j * 16, o[j],
@@ -105,13 +139,23 @@ INLINE void recur_tiles(const struct recurrence_args *a, uint32_t col, const uin
     }
 }
 
+static void recur(const struct recurrence_args *a, uint32_t col, uint32_t n) {
+    if (n == RECUR_TILES && a->delta)
+        recur_tiles(a, col, RECUR_TILES, true);
+    else if (n == RECUR_TILES)
+        recur_tiles(a, col, RECUR_TILES, false);
+    else if (a->delta)
+        recur_tiles(a, col, 1, true);
+    else
+        recur_tiles(a, col, 1, false);
+}
+
 static void recurrence(const struct recurrence_args *a) {
     const uint32_t n_tiles = (uint32_t)div_up(a->n_cols, 16);
-    uint32_t i = 0;
-    for (; i + RECUR_TILES <= n_tiles; i += RECUR_TILES)
-        recur_tiles(a, i * 16, RECUR_TILES);
-    for (; i < n_tiles; i++)
-        recur_tiles(a, i * 16, 1);
+    for (uint32_t i = 0, n; i < n_tiles; i += n) {
+        n = i + RECUR_TILES <= n_tiles ? RECUR_TILES : 1;
+        recur(a, i * 16, n);
+    }
 }
 
 #define RECURRENT_LANES_KERNELS(isa) \

@@ -12,6 +12,8 @@
 typedef __m512 v16;
 typedef __m512i v16i;
 
+/* recurrence: tiles of 16 columns whose sums fit the registers */
+#define RECUR_TILES 4
 /* attention: the number of queries side by side, and with that many the tiles of K (vectors of
  * V) that fit the registers */
 #define ATTN_TILES 8

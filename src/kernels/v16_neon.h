@@ -18,6 +18,7 @@ typedef struct {
     int32x4_t r[4];
 } v16i;
 
+#define RECUR_TILES 2
 #define ATTN_TILES 4
 #define ATTN_VECTORS 4
 #define ATTN_TILES_FOR(queries) ((queries) == 1 ? 4 : (queries) == 2 ? 2 : 1)
