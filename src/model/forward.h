@@ -206,6 +206,8 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct recurrent_weights *w);
 /* What does not change from step to step. */
 void recurrent_prepare(struct model *m);
+/* Mamba-2: no group is on two ranks of a stage. */
+bool recurrent_groups_are_whole(const struct hparams *hp, const struct plan *plan);
 /* ffn.c: from x_act to acc. False if the group was lost. */
 bool ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw);

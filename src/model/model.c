@@ -632,6 +632,16 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
     }
 }
 
+/* Of a page of these layers' index keys. */
+static size_t index_page_bytes(const struct hparams *hp, const struct share *sh,
+                               enum kv_type type) {
+    const struct kv_shape index = indexer_shape(hp, type);
+    size_t n = 0;
+    for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
+        n += indexer_has_keys(hp, i);
+    return n != 0 ? n * kv_page_bytes(&index) : 0;
+}
+
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
                           const struct hparams *hp, const struct plan *plan, int rank,
                           const struct model_config *cfg, int n_threads, struct err *err) {
@@ -649,6 +659,8 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
             .buffers = lay.total,
             .kv = (uint64_t)cfg->n_pages[KV_WHOLE] * page[KV_WHOLE] + windows,
             .kv_windows = windows,
+            .kv_index =
+                (uint64_t)cfg->n_pages[KV_WHOLE] * index_page_bytes(hp, m.share, cfg->kv_type),
             .states = (uint64_t)cfg->n_states * recurrent_state_bytes(hp, m.share),
             .token = m.w.token_bytes,
         };
@@ -659,6 +671,19 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     mem_free(m.recurrent.out_act);
     weights_free(&m.w);
     return st;
+}
+
+uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uint32_t layer) {
+    const bool moe = hparams_layer_is_moe(hp, layer);
+    uint32_t n = 0;
+    n += !hparams_layer_is(hp, layer, LAYER_NO_MIXER);
+    n += hparams_layer_has_attention(hp, layer) && hp->qk_norm == QK_NORM_ROW;
+    n += hparams_layer_is(hp, layer, LAYER_RECURRENT) && !recurrent_groups_are_whole(hp, plan);
+    n += !hparams_layer_is(hp, layer, LAYER_NO_FFN);
+    n += moe && hp->moe.dense_beside;
+    n += moe && hp->moe.n_latent != 0;
+    n += layer < hp->n_sparse;
+    return n;
 }
 
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {

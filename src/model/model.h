@@ -105,13 +105,18 @@ size_t model_state_bytes(const struct model *m);
 /* What model_open() would allocate for a rank with this many threads, from the header alone. */
 struct model_bytes {
     uint64_t weights, buffers;
-    uint64_t kv, kv_windows; /* cfg's pages; of these, those of layers with a window */
-    uint64_t states;         /* cfg's */
-    double token;            /* of the weights, read for one token (struct weights) */
+    uint64_t kv;         /* cfg's pages; of these: */
+    uint64_t kv_windows; /* those of layers with a window */
+    uint64_t kv_index;   /* the keys that an indexer chooses by */
+    uint64_t states;     /* cfg's */
+    double token;        /* of the weights, read for one token (struct weights) */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
                           const struct hparams *hp, const struct plan *plan, int rank,
                           const struct model_config *cfg, int n_threads, struct err *err);
+
+/* How often the ranks of a team add exactly in a layer, in a step. */
+uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uint32_t layer);
 
 /* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);

@@ -334,12 +334,11 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
     return true;
 }
 
-/* No group is on two ranks of a stage. */
-static bool groups_are_whole(const struct model *m) {
-    const struct recurrent_params *p = &m->hp->recurrent;
+bool recurrent_groups_are_whole(const struct hparams *hp, const struct plan *plan) {
+    const struct recurrent_params *p = &hp->recurrent;
     bool whole = true;
-    for (int i = 0; i < m->plan.n_ranks && p->kind == RECURRENT_MAMBA2; i++)
-        whole &= m->plan.shares[i].unit_end % (p->n_heads / p->n_groups) == 0;
+    for (int i = 0; i < plan->n_ranks && p->kind == RECURRENT_MAMBA2; i++)
+        whole &= plan->shares[i].unit_end % (p->n_heads / p->n_groups) == 0;
     return whole;
 }
 
@@ -453,7 +452,7 @@ void recurrent_prepare(struct model *m) {
     struct recurrent_buffers *b = &m->recurrent;
     uint32_t k_dim = m->hp->recurrent.k_dim;
     b->k = recurrent_kernels_of(m->k);
-    b->groups_whole = groups_are_whole(m);
+    b->groups_whole = recurrent_groups_are_whole(m->hp, &m->plan);
     for (uint32_t i = 0; i < k_dim && b->q_scale != NULL; i++) {
         b->q_scale[i] = 1.0f / (float)k_dim;
         b->k_scale[i] = 1.0f / sqrtf((float)k_dim);

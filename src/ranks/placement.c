@@ -204,7 +204,9 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
 static void predict(struct weighed *w, const struct placement_wish *q) {
     struct placement_candidate *c = w->c;
     const struct placement_wires *wires = q->wires;
-    double n_sums = (q->hp->qk_norm == QK_NORM_ROW ? 3.0 : 2.0) * q->hp->n_layers;
+    double n_sums = 0;
+    for (uint32_t l = 0; l < q->hp->n_layers; l++)
+        n_sums += model_layer_sums(q->hp, &c->plan, l);
     c->read_s = c->between_s = 0;
     for (int s = 0; s < c->pp; s++) {
         double slowest = 0;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "convert/synth.h"
+#include "model/model.h"
 #include "ranks/placement.h"
 
 #include <math.h>
@@ -98,6 +99,38 @@ static void assert_about(double got, double want, double tolerance) {
 }
 
 /* ---- which layout ------------------------------------------------------------------------ */
+
+static uint32_t sums_of(const char *shape, int tp) {
+    struct model_file m;
+    open_shape(&m, shape, QT_Q4_K);
+    struct plan plan;
+    struct err err;
+    uint32_t n = 0;
+    assert_int_equal(plan_make(&plan, &m.hp, m.g, tp, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    for (uint32_t l = 0; l < m.hp.n_layers; l++)
+        n += model_layer_sums(&m.hp, &plan, l);
+    close_shape(&m);
+    return n;
+}
+
+/* A layer sums after its attention and after its FFN. Gemma 4 sums twice where experts stand
+ * beside the dense FFN. Nemotron's layers have one of the two; its 23 of Mamba-2 norm over 8
+ * groups of heads, which three ranks cannot hold whole. Kimi K3's 92 layers with experts sum in
+ * the latent space, too. The gates of Gemma 3n's first layers have a mean. */
+static void layers_add_as_often_as_they_must(void **state) {
+    (void)state;
+    assert_int_equal(sums_of("qwen3-30b-a3b", 2), 2 * 48);
+    assert_int_equal(sums_of("qwen3-next-80b-a3b", 2), 2 * 48);
+    assert_int_equal(sums_of("gemma-4-31b", 2), 2 * 60);
+    assert_int_equal(sums_of("gemma-4-26b-a4b", 2), 3 * 30);
+    assert_int_equal(sums_of("nemotron-3-nano-30b-a3b", 2), 52);
+    assert_int_equal(sums_of("nemotron-3-nano-30b-a3b", 3), 52 + 23);
+    assert_int_equal(sums_of("kimi-k3", 2), 2 * 93 + 92);
+    const struct hparams sparse = {.n_layers = 4, .n_sparse = 2};
+    const struct plan two = {.n_ranks = 2, .tp = 2, .pp = 1};
+    for (uint32_t l = 0; l < 4; l++)
+        assert_int_equal(model_layer_sums(&sparse, &two, l), l < 2 ? 3 : 2);
+}
 
 /* Llama 3.3 70B in f16: 70.55e9 parameters, of which the embedding (128256 x 8192) is not read:
  * 139.0e9 bytes for a token. 80 layers have 160 sums; the words and the logits are two
@@ -521,6 +554,7 @@ int main(void) {
         cmocka_unit_test(memory_needs_them_all),
         cmocka_unit_test(a_full_one_is_left_out),
         cmocka_unit_test(wires_that_were_not_measured),
+        cmocka_unit_test(layers_add_as_often_as_they_must),
         cmocka_unit_test(equal_machines_on_a_fast_wire_are_tensor),
         cmocka_unit_test(a_small_model_on_a_slow_wire_is_a_pipeline),
         cmocka_unit_test(of_experts_those_at_work_are_read),
