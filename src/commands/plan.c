@@ -39,7 +39,8 @@ static const struct cli_command command = {
     "plan", "shows which rank would hold what",
     "Reads the header only (lockstep synth --header-only makes one of a true shape). Prints the\n"
     "layers, heads, experts and bytes of each rank: weights as packed in memory, the KV cache\n"
-    "of the whole context, and buffers for a step of --chunk tokens. The token embedding counts\n"
+    "of the whole context, and buffers for a step of --chunk tokens. Layers of several kinds\n"
+    "have their heads and widths one after the other (0-16/0-8). The token embedding counts\n"
     "for no rank, since it is read from the file as tokens come. Links and the system need some\n"
     "more memory.",
     options};
@@ -54,8 +55,8 @@ struct planned {
     double rates[PLAN_MAX_RANKS], latency_s;
     struct placement *placement; /* owned; NULL: no bandwidths were given */
     struct {
-        uint64_t weights, kv, windows, states, buffers,
-            sum; /* windows: of kv, for layers with one */
+        uint64_t weights, kv, states, buffers, sum;
+        uint64_t windows, index; /* of kv: of layers with a window, of an indexer's keys */
     } bytes[PLAN_MAX_RANKS];
 };
 
@@ -179,6 +180,7 @@ static enum status measure(struct planned *p, struct err *err) {
         p->bytes[r].weights = sizes.weights;
         p->bytes[r].buffers = sizes.buffers;
         p->bytes[r].windows = sizes.kv_windows;
+        p->bytes[r].index = sizes.kv_index;
         p->bytes[r].kv = sizes.kv;
         p->bytes[r].states = sizes.states;
         p->bytes[r].sum =
@@ -233,6 +235,19 @@ static void put_bytes(json_t *o, const char *name, uint64_t bytes) {
     json_object_set_new(o, name, json_integer((json_int_t)bytes));
 }
 
+/* Of each kind of attention, where there are several. */
+static json_t *kinds_json(const struct hparams *hp, const struct share *sh) {
+    json_t *all = json_array();
+    for (uint32_t i = 0; i < hp->n_attn; i++) {
+        const struct head_share *h = &sh->heads[i];
+        json_array_append_new(all, json_pack("{s:i, s:[ii], s:[ii]}", "window",
+                                             (int)hp->attn[i].window, "heads", (int)h->begin,
+                                             (int)h->end, "kv_heads", (int)h->kv_begin,
+                                             (int)h->kv_end));
+    }
+    return all;
+}
+
 /* Parts that the model does not have are left out. */
 static json_t *rank_json(const struct planned *p, int r) {
     const struct share *sh = &p->plan.shares[r];
@@ -242,6 +257,8 @@ static json_t *rank_json(const struct planned *p, int r) {
     put_range(o, "layers", true, sh->layer_begin, sh->layer_end);
     put_range(o, "heads", true, sh->heads[0].begin, sh->heads[0].end);
     put_range(o, "kv_heads", true, sh->heads[0].kv_begin, sh->heads[0].kv_end);
+    if (p->hp.n_attn > 1)
+        json_object_set_new(o, "attention", kinds_json(&p->hp, sh));
     put_range(o, "ffn", hparams_has_dense(&p->hp), sh->ff[0].begin, sh->ff[0].end);
     put_range(o, "experts", moe, sh->expert_begin, sh->expert_end);
     put_range(o, "expert_ffn", moe, sh->expert_ff_begin, sh->expert_ff_end);
@@ -250,6 +267,7 @@ static json_t *rank_json(const struct planned *p, int r) {
     put_bytes(o, "weight_bytes", p->bytes[r].weights);
     put_bytes(o, "kv_bytes", p->bytes[r].kv);
     put_bytes(o, "kv_window_bytes", p->bytes[r].windows);
+    put_bytes(o, "kv_index_bytes", p->bytes[r].index);
     put_bytes(o, "state_bytes", p->bytes[r].states);
     put_bytes(o, "buffer_bytes", p->bytes[r].buffers);
     put_bytes(o, "sum_bytes", p->bytes[r].sum);
@@ -305,18 +323,69 @@ static const char *range(bool exists, uint32_t begin, uint32_t end, char buf[24]
     return buf;
 }
 
-static void print_rank(const struct planned *p, int r) {
+/* The ranges of several kinds of layers, "0-16/0-8", those that are alike once. */
+struct ranges {
+    char text[24 * MAX(ATTN_KINDS_MAX, FF_WIDTHS_MAX)];
+    size_t len;
+};
+
+static void add_range(struct ranges *all, uint32_t begin, uint32_t end) {
+    char one[24];
+    range(true, begin, end, one);
+    const size_t n = strlen(one);
+    for (const char *at = all->text; (at = strstr(at, one)) != NULL; at += n)
+        if ((at == all->text || at[-1] == '/') && (at[n] == '/' || at[n] == '\0'))
+            return;
+    all->len += (size_t)snprintf(all->text + all->len, sizeof all->text - all->len, "%s%s",
+                                 all->len != 0 ? "/" : "", one);
+}
+
+/* Of all kinds of layers: heads, key-value heads, columns of dense FFNs. */
+struct split_text {
+    struct ranges heads, kv_heads, ffn;
+};
+
+static void split_text(struct split_text *t, const struct hparams *hp, const struct share *sh) {
+    memset(t, 0, sizeof *t);
+    for (uint32_t i = 0; i < hp->n_attn; i++) {
+        add_range(&t->heads, sh->heads[i].begin, sh->heads[i].end);
+        add_range(&t->kv_heads, sh->heads[i].kv_begin, sh->heads[i].kv_end);
+    }
+    for (uint32_t i = 0; i < hp->n_ff_widths && hparams_has_dense(hp); i++)
+        add_range(&t->ffn, sh->ff[i].begin, sh->ff[i].end);
+    if (t->ffn.len == 0)
+        t->ffn.len = (size_t)snprintf(t->ffn.text, sizeof t->ffn.text, "-");
+}
+
+/* The widths of these columns. */
+struct widths {
+    int heads, kv_heads, ffn;
+};
+
+static struct widths widths_of(const struct planned *p) {
+    struct widths w = {9, 8, 13};
+    for (int r = 0; r < p->plan.n_ranks; r++) {
+        struct split_text t;
+        split_text(&t, &p->hp, &p->plan.shares[r]);
+        w.heads = MAX(w.heads, (int)t.heads.len);
+        w.kv_heads = MAX(w.kv_heads, (int)t.kv_heads.len);
+        w.ffn = MAX(w.ffn, (int)t.ffn.len);
+    }
+    return w;
+}
+
+static void print_rank(const struct planned *p, int r, const struct widths *width) {
     const struct share *sh = &p->plan.shares[r];
-    char text[7][24], a[32], b[32], c[32], d[32];
+    char text[4][24], a[32], b[32], c[32], d[32];
     bool moe = p->hp.moe.n_experts != 0;
-    printf("%4d %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", r,
-           range(true, sh->layer_begin, sh->layer_end, text[0]),
-           range(true, sh->heads[0].begin, sh->heads[0].end, text[1]),
-           range(true, sh->heads[0].kv_begin, sh->heads[0].kv_end, text[2]),
-           range(hparams_has_dense(&p->hp), sh->ff[0].begin, sh->ff[0].end, text[3]),
-           range(moe, sh->expert_begin, sh->expert_end, text[4]),
-           range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
-           range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),
+    struct split_text split;
+    split_text(&split, &p->hp, sh);
+    printf("%4d %9s %*s %*s %*s %9s %12s %15s %9s %9s %9s %9s\n", r,
+           range(true, sh->layer_begin, sh->layer_end, text[0]), width->heads, split.heads.text,
+           width->kv_heads, split.kv_heads.text, width->ffn, split.ffn.text,
+           range(moe, sh->expert_begin, sh->expert_end, text[1]),
+           range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[2]),
+           range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[3]),
            cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv + p->bytes[r].states, b),
            cli_bytes(p->bytes[r].buffers, c), cli_bytes(p->bytes[r].sum, d));
 }
@@ -339,30 +408,48 @@ static void print_candidates(const struct placement *p) {
     }
 }
 
-static int print_table(const struct planned *p) {
-    char how[64], a[32], b[32], c[32], d[32];
-    uint64_t weights = 0, kv = 0, windows = 0, sum = 0;
-    plan_text(&p->plan, how, sizeof how);
-    printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->cfg.n_ctx);
-    printf("%4s %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", "rank", "layers", "heads",
-           "kv heads", "FFN", "experts", "expert FFN", "vocabulary", "weights", "KV cache",
-           "buffers", "sum");
+/* What the cache is made of, where it is more than keys and values of all positions. */
+static void print_cache_parts(const struct planned *p, uint64_t kv) {
+    uint64_t windows = 0, index = 0, states = 0;
+    char a[32], b[32];
     for (int r = 0; r < p->plan.n_ranks; r++) {
-        print_rank(p, r);
-        weights += p->bytes[r].weights;
-        kv += p->bytes[r].kv + p->bytes[r].states;
         windows += p->bytes[r].windows;
-        sum += p->bytes[r].sum;
+        index += p->bytes[r].index;
+        states += p->bytes[r].states;
     }
-    printf("all ranks: %s of weights, %s of KV cache, %s of buffers: %s\n",
-           cli_bytes(weights, a), cli_bytes(kv, b), cli_bytes(sum - weights - kv, c),
-           cli_bytes(sum, d));
     if (p->hp.window != 0)
         printf(
             "of the KV cache: %s for layers that see everything, %s for those with a window of "
             "%u, which keep %u positions at most\n",
             cli_bytes(kv - windows, a), cli_bytes(windows, b), p->hp.window,
             p->cfg.n_pages[KV_WINDOW] * KV_PAGE);
+    if (index != 0)
+        printf("of the KV cache: %s for the keys that an indexer chooses by\n",
+               cli_bytes(index, a));
+    if (states != 0)
+        printf("of the KV cache: %s for %u states of recurrent layers, whatever the context\n",
+               cli_bytes(states, a), p->cfg.n_states);
+}
+
+static int print_table(const struct planned *p) {
+    char how[64], a[32], b[32], c[32], d[32];
+    uint64_t weights = 0, kv = 0, sum = 0;
+    const struct widths width = widths_of(p);
+    plan_text(&p->plan, how, sizeof how);
+    printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->cfg.n_ctx);
+    printf("%4s %9s %*s %*s %*s %9s %12s %15s %9s %9s %9s %9s\n", "rank", "layers", width.heads,
+           "heads", width.kv_heads, "kv heads", width.ffn, "FFN", "experts", "expert FFN",
+           "vocabulary", "weights", "KV cache", "buffers", "sum");
+    for (int r = 0; r < p->plan.n_ranks; r++) {
+        print_rank(p, r, &width);
+        weights += p->bytes[r].weights;
+        kv += p->bytes[r].kv + p->bytes[r].states;
+        sum += p->bytes[r].sum;
+    }
+    printf("all ranks: %s of weights, %s of KV cache, %s of buffers: %s\n",
+           cli_bytes(weights, a), cli_bytes(kv, b), cli_bytes(sum - weights - kv, c),
+           cli_bytes(sum, d));
+    print_cache_parts(p, kv);
     if (p->placement != NULL)
         print_candidates(p->placement);
     int status = cli_flush();

@@ -52,6 +52,35 @@ for ctx in 4096 131072; do
 done
 # A latent of 512 and a key part of 64, once, in 61 layers.
 [ "$(kv deepseek-v3 163840)" = "$((61 * 163840 * 576 * 2)) 0" ] || fail "deepseek-v3: $(kv deepseek-v3 163840)"
+# Layers of several kinds: each kind's heads. Gemma 4 26B has 16 heads everywhere, 8 key-value heads where
+# there is a window and 2 elsewhere; Step 3.5 Flash 96 and 64 heads.
+for kinds in "gemma-4-26b-a4b 8-16 4-8/1-2" "step-3.5-flash 32-64/48-96 4-8"; do
+    set -- $kinds
+    "$LOCKSTEP" synth --shape $1 --type q4_K --header-only "$work/kinds.gguf" >/dev/null 2>&1 || fail "synth $1"
+    "$LOCKSTEP" plan "$work/kinds.gguf" --ranks 2 >out || fail "plan $1"
+    [ "$(awk '$1 == 1 { print $3, $4 }' out)" = "$2 $3" ] || fail "plan $1: heads $(grep '^ *1 ' out)"
+    "$LOCKSTEP" plan "$work/kinds.gguf" --ranks 2 --json | python3 -c '
+import json, sys
+kinds = json.load(sys.stdin)["ranks"][1]["attention"]
+heads, kv = ({"%d-%d" % tuple(k[of]) for k in kinds} for of in ("heads", "kv_heads"))
+assert heads == set(sys.argv[1].split("/")) and kv == set(sys.argv[2].split("/")), kinds
+assert {k["window"] > 0 for k in kinds} == {True, False}' $2 $3 || fail "plan $1 --json: heads"
+done
+
+# What a cache is made of. DeepSeek V3.2: index keys of 128 f16 in 61 layers, beside a latent of 576.
+# Qwen3-Next: in 36 layers 32 states of 128 x 128 floats and the last 3 inputs of 8,192 channels.
+"$LOCKSTEP" synth --shape deepseek-v3.2 --header-only "$work/parts.gguf" >/dev/null 2>&1 || fail "synth deepseek-v3.2"
+"$LOCKSTEP" plan "$work/parts.gguf" --ranks 1 --ctx 32768 --json | python3 -c '
+import json, sys
+r, = json.load(sys.stdin)["ranks"]
+assert r["kv_index_bytes"] == 61 * 128 * 2 * 32768 and r["kv_bytes"] == 61 * (128 + 576) * 2 * 32768, r' || fail "index keys"
+"$LOCKSTEP" synth --shape qwen3-next-80b-a3b --header-only "$work/parts.gguf" >/dev/null 2>&1 || fail "synth qwen3-next"
+"$LOCKSTEP" plan "$work/parts.gguf" --ranks 1 --ctx 32768 --json | python3 -c '
+import json, sys
+r, = json.load(sys.stdin)["ranks"]
+slots = r["state_bytes"] / (36 * 4 * (32 * 128 * 128 + 3 * 8192))
+assert slots == int(slots) and r["kv_bytes"] == 12 * 2 * 2 * 256 * 2 * 32768 and r["kv_index_bytes"] == 0, r' || fail "states"
+
 # A plan is what a session then takes: weights, cache and buffers of each rank.
 for file in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$SHARED_DIR"/golden/logits/{deepseek2-v3,gpt-oss-mxfp4,qwen3moe}.gguf; do
     [ -e "$file" ] || { echo "note: $file is not there"; continue; }
