@@ -163,6 +163,8 @@ static const struct hf_must nemotron_musts[] = {
 static const struct hf_must delta_musts[] = {
     {"hidden_act", "silu", 0}, {"attn_output_gate", NULL, 1}, END_OF_MUSTS};
 const struct hf_must hf_routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
+static const struct hf_must glm_lite_musts[] = {
+    {"rope_interleave", NULL, 1}, {"attention_bias", NULL, 0}, END_OF_MUSTS};
 static const struct hf_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
 static const struct hf_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
 static const struct hf_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
@@ -261,6 +263,8 @@ const struct hf_name hf_mla_names[] = {
     {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", TAKE},
     {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", TAKE},
     {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", TAKE},
+    {"attn_k_b.weight", "self_attn.embed_q.weight", TAKE}, /* MLX's */
+    {"attn_v_b.weight", "self_attn.unembed_out.weight", TAKE},
     {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
     NAMES_END};
 
@@ -427,9 +431,10 @@ static const struct hf_name indexer_names[] = {
 #define DEEPSEEK                                                                             \
     .arch = "deepseek2", .mla = true, .keys = {hf_common_keys, hf_mla_keys, hf_routed_keys}, \
     .names = {hf_mla_names, hf_ffn_names, hf_expert_names}
-#define INDEXED                                                                       \
-    .mla = true, .keys = {hf_common_keys, hf_mla_keys, hf_routed_keys, indexer_keys}, \
-    .names = {hf_mla_names, hf_ffn_names, hf_expert_names, indexer_names},            \
+#define INDEXED                                                            \
+    .mla = true, .sigmoid = true,                                          \
+    .keys = {hf_common_keys, hf_mla_keys, hf_routed_keys, indexer_keys},   \
+    .names = {hf_mla_names, hf_ffn_names, hf_expert_names, indexer_names}, \
     .musts = {hf_silu, hf_routed_musts}
 #define GRANITE_MOE                                                     \
     .arch = "granitemoe", .interleave_heads = true, .musts = {hf_silu}, \
@@ -546,8 +551,11 @@ const struct hf_arch hf_archs[] = {
     {DELTA, .model_type = "qwen3_5_moe", .arch = "qwen35moe", .tiled_heads = true},
     {DELTA, .model_type = "qwen3_5_moe_text", .arch = "qwen35moe", .tiled_heads = true},
     {DEEPSEEK, .model_type = "deepseek_v2", .musts = {hf_silu, hf_routed_musts, v2_musts}},
-    {DEEPSEEK, .model_type = "deepseek_v3", .musts = {hf_silu, hf_routed_musts}},
-    {DEEPSEEK, .model_type = "kimi_k2", .musts = {hf_silu, hf_routed_musts}},
+    {DEEPSEEK, .model_type = "deepseek_v3", .sigmoid = true,
+     .musts = {hf_silu, hf_routed_musts}},
+    {DEEPSEEK, .model_type = "kimi_k2", .sigmoid = true, .musts = {hf_silu, hf_routed_musts}},
+    {DEEPSEEK, .model_type = "glm4_moe_lite", .sigmoid = true,
+     .musts = {hf_silu, hf_routed_musts, glm_lite_musts}},
     {INDEXED, .model_type = "deepseek_v32", .arch = "deepseek32"},
     {INDEXED, .model_type = "glm_moe_dsa", .arch = "glm-dsa"},
     {.model_type = "gpt_oss",
@@ -557,6 +565,7 @@ const struct hf_arch hf_archs[] = {
      .names = {hf_attention_names, gpt_oss_names},
      .window_period = 2},
     {.model_type = "glm4_moe",
+     .sigmoid = true,
      .arch = "glm4moe",
      .keys = {hf_common_keys, hf_head_keys, hf_routed_keys},
      .musts = {hf_silu},
@@ -625,6 +634,7 @@ const struct hf_arch hf_archs[] = {
      .musts = {hf_silu},
      .names = {hf_attention_names, hf_ffn_names, glm4_names}},
     {.model_type = "minimax_m2",
+     .sigmoid = true,
      .arch = "minimax-m2",
      .keys = {hf_common_keys, hf_head_keys, minimax_keys},
      .musts = {hf_silu, minimax_musts},

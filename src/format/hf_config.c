@@ -78,6 +78,12 @@ void hf_put_i32_array(struct hf_folder *f, const char *name, const int32_t *v, s
     gguf_write_i32_array(f->w, key, v, n);
 }
 
+void hf_put_f32_array(struct hf_folder *f, const char *name, const float *v, size_t n) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
+    gguf_write_f32_array(f->w, key, v, n);
+}
+
 void hf_put_bool(struct hf_folder *f, const char *name, bool v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
@@ -228,13 +234,16 @@ static enum status put_groups(struct hf_folder *f, bool sigmoid, struct err *err
 
 /* Numbers as in GGUF: 1 softmax, 2 sigmoid. */
 static enum status put_gating(struct hf_folder *f, struct err *err) {
-    const char *func = json_string_value(hf_value(f->text, "scoring_func"));
-    const char *type = f->arch->model_type;
-    uint32_t sigmoid = str_eq(type, "glm4_moe") || str_eq(type, "minimax_m2") ||
-                       str_eq(type, "deepseek_v3") || str_eq(type, "kimi_k2") ||
-                       str_eq(type, "deepseek_v32") || str_eq(type, "glm_moe_dsa");
-    if (func && !str_eq(func, "softmax") && !str_eq(func, "sigmoid"))
-        return hf_wrong(f, "scoring_func", "softmax or sigmoid", err);
+    static const char *const names[] = {"scoring_func", "moe_router_activation_func",
+                                        "moe_router_activation", "score_function"};
+    size_t i = 0;
+    while (i < ARRAY_LEN(names) - 1 && !hf_value(f->text, names[i]))
+        i++;
+    const char *func = json_string_value(hf_value(f->text, names[i]));
+    uint32_t sigmoid = f->arch->sigmoid;
+    if (hf_value(f->text, names[i]) &&
+        (!func || (!str_eq(func, "softmax") && !str_eq(func, "sigmoid"))))
+        return hf_wrong(f, names[i], "softmax or sigmoid", err);
     if (func)
         sigmoid = str_eq(func, "sigmoid");
     if (f->arch->mla || sigmoid)
@@ -267,7 +276,9 @@ static enum status put_layer_lists(struct hf_folder *f, struct err *err) {
     const json_t *ffns = hf_value(f->text, "mlp_layer_types");
     enum status st = ST_OK;
     uint32_t n_dense = 0;
-    if (!str_eq(f->arch->arch, "glm-dsa") || (!types && !ffns))
+    bool known =
+        str_eq(f->arch->arch, "glm-dsa") || str_eq(f->arch->model_type, "glm4_moe_lite");
+    if (!known || (!types && !ffns))
         return ST_OK;
     int32_t *of_layers = malloc(f->n_layers * sizeof *of_layers);
     if (of_layers == NULL)

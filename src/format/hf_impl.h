@@ -85,6 +85,7 @@ enum hf_how {
     TAKE_COLUMN,     /* a row for each value */
     TAKE_COLUMN_LOG, /* the same, the logarithm of what is wanted, with the other sign */
     TAKE_GROUPS,     /* a row for each group */
+    TAKE_FLAT,       /* the other way round: a matrix, or a vector, becomes a vector */
 };
 struct hf_name {
     const char *to;   /* behind "blk.N." in a layer */
@@ -116,6 +117,7 @@ struct hf_arch {
     enum hf_layers layers;
     bool tiled_heads;                         /* GGUF tiles the value heads of delta nets */
     bool no_experts;                          /* this row is for models without experts */
+    bool sigmoid;                             /* of a router, where config.json does not say */
     uint32_t default_heads, default_kv_heads; /* where config.json names none; 0: it must */
     /* Keys that no table can say, and checks; NULL: none. */
     enum status (*put)(struct hf_folder *f, struct err *err);
@@ -157,6 +159,7 @@ void hf_put_u32(struct hf_folder *f, const char *name, uint32_t v);
 void hf_put_f32(struct hf_folder *f, const char *name, double v);
 void hf_put_bool(struct hf_folder *f, const char *name, bool v);
 void hf_put_str(struct hf_folder *f, const char *name, const char *v);
+void hf_put_f32_array(struct hf_folder *f, const char *name, const float *v, size_t n);
 void hf_put_i32_array(struct hf_folder *f, const char *name, const int32_t *v, size_t n);
 /* A list with one of two words for each layer: out[n_layers] is 1 where it is the first one. */
 enum status hf_read_words(const struct hf_folder *f, const char *name, const char *yes,
@@ -171,9 +174,17 @@ enum status hf_put_layers(struct hf_folder *f, struct err *err);
 enum status hf_put_gemma4(struct hf_folder *f, struct err *err);
 enum status hf_put_gemma3n(struct hf_folder *f, struct err *err);
 enum status hf_put_llama4(struct hf_folder *f, struct err *err);
+enum status hf_put_kimi(struct hf_folder *f, struct err *err);
+enum status hf_put_minimax_m3(struct hf_folder *f, struct err *err);
+enum status hf_put_step35(struct hf_folder *f, struct err *err);
+enum status hf_put_hunyuan(struct hf_folder *f, struct err *err);
+enum status hf_put_bailing(struct hf_folder *f, struct err *err);
 
 /* hf_rope.c. The keys of RoPE, once the architecture and the number of heads are known. */
 enum status hf_put_rope(struct hf_folder *f, struct err *err);
+/* The base of a layer without a window: a number, or the first one of a list. */
+enum status hf_rope_base(const struct hf_folder *f, double fallback, double *out,
+                         struct err *err);
 /* RoPE's frequency factors that config.json gives by numbers. */
 enum status hf_add_rope_factors(struct hf_folder *f, struct err *err);
 

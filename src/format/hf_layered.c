@@ -1,5 +1,6 @@
 /* hf_layered.c: what the tables of hf_layered_archs.c cannot say of their families: keys that
  * are lists, settings that must agree with each other, and tensors that must be there. */
+#include "base/exact.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/hf_impl.h"
@@ -246,4 +247,304 @@ enum status hf_put_llama4(struct hf_folder *f, struct err *err) {
     if (tuning && !json_is_true(tuning) && json_number_value(tuning) == 0)
         return hf_wrong(f, "attn_temperature_tuning", "true", err);
     return check_llama4_moe(f, err);
+}
+
+/* ---- Kimi Linear --------------------------------------------------------------------- */
+
+static bool holds(const json_t *numbers, uint32_t n) {
+    const json_t *v;
+    size_t i;
+    json_array_foreach(numbers, i, v) {
+        if (json_integer_value(v) == (json_int_t)n)
+            return true;
+    }
+    return false;
+}
+
+/* GGUF has no key-value heads where a layer is a delta net. config.json counts layers from 1. */
+static enum status put_kimi_layers(struct hf_folder *f, struct err *err) {
+    const json_t *full = hf_value(f->text, "linear_attn_config.full_attn_layers");
+    const json_t *delta = hf_value(f->text, "linear_attn_config.kda_layers");
+    int32_t *n_kv_heads = of_layers(f);
+    if (!n_kv_heads)
+        return hf_no_memory(f, err);
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        n_kv_heads[l] = holds(full, l + 1);
+        if (!full || (delta && holds(delta, l + 1) == n_kv_heads[l]))
+            return err_set(err, ST_BAD_INPUT,
+                           "%s/config.json: linear_attn_config: layer %u must be one of "
+                           "full_attn_layers or of kda_layers",
+                           f->path, l + 1);
+    }
+    hf_put_i32_array(f, "attention.head_count_kv", n_kv_heads, f->n_layers);
+    return ST_OK;
+}
+
+enum status hf_put_kimi(struct hf_folder *f, struct err *err) {
+    uint32_t n;
+    TRY(put_kimi_layers(f, err));
+    TRY(hf_u32_at(f, "linear_attn_config.num_heads", f->n_heads, &n, err));
+    if (n != f->n_heads)
+        return hf_wrong(f, "linear_attn_config.num_heads", "num_attention_heads", err);
+    if (!json_is_true(hf_value(f->text, "mla_use_nope")))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s/config.json: mla_use_nope must be true: lockstep computes nothing "
+                       "else",
+                       f->path);
+    return ST_OK;
+}
+
+/* ---- MiniMax M3 ---------------------------------------------------------------------- */
+
+static bool is_one(const json_t *list, uint32_t l) {
+    const json_t *v = json_array_get(list, l);
+    return json_is_true(v) || json_integer_value(v) == 1;
+}
+
+/* Dense layers come first, and only they see everything. */
+static enum status put_minimax_m3_layers(struct hf_folder *f, struct err *err) {
+    const json_t *moe = hf_value(f->text, "moe_layer_freq");
+    const json_t *sparse = hf_value(f->text, "sparse_attention_config.sparse_attention_freq");
+    uint32_t n_dense = 0;
+    if (json_array_size(moe) < f->n_layers)
+        return hf_wrong(f, "moe_layer_freq", "0 or 1 for each layer", err);
+    while (n_dense < f->n_layers && !is_one(moe, n_dense))
+        n_dense++;
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        if (is_one(moe, l) != (l >= n_dense))
+            return hf_wrong(f, "moe_layer_freq", "the dense layers first", err);
+        if (!json_is_array(sparse) || is_one(sparse, l) != (l >= n_dense))
+            return hf_wrong(f, "sparse_attention_config.sparse_attention_freq",
+                            "1 for the layers with experts, and 0 for the others", err);
+    }
+    hf_put_u32(f, "leading_dense_block_count", n_dense);
+    return ST_OK;
+}
+
+enum status hf_put_minimax_m3(struct hf_folder *f, struct err *err) {
+    const json_t *act = hf_value(f->text, "hidden_act");
+    const char *name = json_string_value(act);
+    uint32_t width, n_shared;
+    if (act && (!name || (!str_eq(name, "silu") && !str_eq(name, "swigluoai"))))
+        return hf_wrong(f, "hidden_act", "swigluoai", err);
+    TRY(put_minimax_m3_layers(f, err));
+    TRY(hf_u32_at(f, "n_shared_experts", 1, &n_shared, err));
+    TRY(need_u32(f, "intermediate_size", &width, err));
+    TRY(hf_u32_at(f, "shared_intermediate_size", width, &width, err));
+    if (n_shared > 1024 || width > 1u << 20)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: %u shared experts of %u columns make no sense", f->path,
+                       n_shared, width);
+    hf_put_u32(f, "expert_shared_count", n_shared);
+    hf_put_u32(f, "expert_shared_feed_forward_length", n_shared * width);
+    hf_put_bool(f, "expert_weights_norm", true);
+    return ST_OK;
+}
+
+/* ---- Step 3.5 ------------------------------------------------------------------------ */
+
+/* A number of the layers with a window, and of the others. */
+struct step35_heads {
+    uint32_t heads, kv_heads;
+};
+
+static enum status put_step35_heads(struct hf_folder *f, const int32_t *window,
+                                    struct err *err) {
+    struct step35_heads of[2];
+    int32_t *n_heads = of_layers(f), *n_kv_heads = of_layers(f);
+    if (!n_heads || !n_kv_heads)
+        return hf_no_memory(f, err);
+    TRY(need_u32(f, "num_attention_heads", &of[0].heads, err));
+    TRY(need_u32(f, "num_attention_groups", &of[0].kv_heads, err));
+    TRY(hf_u32_at(f, "attention_other_setting.num_attention_heads", of[0].heads, &of[1].heads,
+                  err));
+    TRY(hf_u32_at(f, "attention_other_setting.num_attention_groups", of[0].kv_heads,
+                  &of[1].kv_heads, err));
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        n_heads[l] = (int32_t)of[window[l]].heads;
+        n_kv_heads[l] = (int32_t)of[window[l]].kv_heads;
+    }
+    hf_put_i32_array(f, "attention.head_count", n_heads, f->n_layers);
+    hf_put_i32_array(f, "attention.head_count_kv", n_kv_heads, f->n_layers);
+    return ST_OK;
+}
+
+/* One base for the layers with a window and one for the others, which rotate half of a head and
+ * alone have factors. */
+static enum status put_step35_rope(struct hf_folder *f, const int32_t *window,
+                                   struct err *err) {
+    const json_t *bases = hf_value(f->text, "rope_theta");
+    const json_t *parts = hf_value(f->text, "partial_rotary_factors");
+    const json_t *only = hf_value(f->text, "yarn_only_types");
+    const char *with = json_string_value(json_array_get(only, 0));
+    double base[2] = {0, 0}, all;
+    if (!json_is_array(bases))
+        TRY(hf_f64_at(f, "rope_theta", 10000, &all, err));
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        double own = json_is_array(bases) ? json_number_value(json_array_get(bases, l)) : all;
+        if (json_number_value(json_array_get(parts, l)) != (window[l] ? 1 : 0.5))
+            return hf_wrong(f, "partial_rotary_factors",
+                            "1 for layers with a window and 0.5 for the others", err);
+        if (!(own > 1) || !isfinite(own) || (base[window[l]] != 0 && base[window[l]] != own))
+            return hf_wrong(f, "rope_theta", "the same number for all layers of a kind", err);
+        base[window[l]] = own;
+    }
+    if (window[0])
+        return hf_wrong(f, "layer_types", "full_attention first", err);
+    hf_put_f32(f, "rope.freq_base", base[0]);
+    if (base[1] != 0)
+        hf_put_f32(f, "rope.freq_base_swa", base[1]);
+    if (hf_value(f->text, "rope_scaling") &&
+        (json_array_size(only) != 1 || !with || !str_eq(with, "full_attention")))
+        return hf_wrong(f, "yarn_only_types", "[full_attention], since RoPE is scaled", err);
+    return ST_OK;
+}
+
+/* moe_layers_enum: "3,4,5": all from the first one on. */
+static enum status put_step35_experts(struct hf_folder *f, struct err *err) {
+    static const char name[] = "moe_layers_enum";
+    const json_t *norm = hf_value(f->text, "norm_expert_weight"), *v = hf_value(f->text, name);
+    const char *text = json_string_value(v);
+    uint32_t n_dense = 1, next = 0;
+    if (v && !text)
+        return hf_wrong(f, name, "a text of numbers", err);
+    for (const char *s = text; s && *s; next++) {
+        char *end;
+        unsigned long layer = strtoul(s, &end, 10);
+        if (next == 0)
+            next = n_dense = (uint32_t)layer;
+        if (end == s || layer != next || (*end != ',' && *end != '\0'))
+            return hf_wrong(f, name, "the numbers of all layers after the dense ones", err);
+        s = *end ? end + 1 : end;
+    }
+    if (text && next != f->n_layers)
+        return hf_wrong(f, name, "the numbers of all layers after the dense ones", err);
+    hf_put_u32(f, "leading_dense_block_count", n_dense);
+    hf_put_bool(f, "expert_weights_norm", !json_is_false(norm));
+    return ST_OK;
+}
+
+/* 0, null or no number at all: the layer has none. */
+static enum status put_limits(struct hf_folder *f, const char *key, const char *name,
+                              struct err *err) {
+    const json_t *list = hf_value(f->text, name);
+    if (!list)
+        return ST_OK;
+    float *limits = hf_own(f, mem_calloc(f->n_layers, sizeof *limits));
+    if (!limits)
+        return hf_no_memory(f, err);
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        limits[l] = (float)json_number_value(json_array_get(list, l));
+        if (!json_is_array(list) || !(limits[l] >= 0) || isinf(limits[l]))
+            return hf_wrong(f, name, "a limit for each layer", err);
+    }
+    hf_put_f32_array(f, key, limits, f->n_layers);
+    return ST_OK;
+}
+
+enum status hf_put_step35(struct hf_folder *f, struct err *err) {
+    int32_t *window = of_layers(f);
+    if (!window)
+        return hf_no_memory(f, err);
+    TRY(hf_read_words(f, "layer_types", "sliding_attention", "full_attention", window, err));
+    hf_put_i32_array(f, "attention.sliding_window_pattern", window, f->n_layers);
+    TRY(put_step35_heads(f, window, err));
+    TRY(put_step35_rope(f, window, err));
+    TRY(put_step35_experts(f, err));
+    TRY(put_limits(f, "swiglu_clamp_exp", "swiglu_limits", err));
+    return put_limits(f, "swiglu_clamp_shexp", "swiglu_limits_shared", err);
+}
+
+/* ---- Hunyuan ------------------------------------------------------------------------- */
+
+#define HUNYUAN_CONTEXT (256u * 1024)
+
+/* A number, or a list that has it once for each layer. */
+static enum status same_of_layers(const struct hf_folder *f, const char *name, uint32_t *out,
+                                  struct err *err) {
+    const json_t *list = hf_value(f->text, name), *v;
+    size_t i;
+    if (!json_is_array(list))
+        return need_u32(f, name, out, err);
+    *out = 0;
+    json_array_foreach(list, i, v) {
+        json_int_t n = json_integer_value(v);
+        if (n < 1 || n > 1 << 24 || (i > 0 && (uint32_t)n != *out))
+            return hf_wrong(f, name, "the same number for each layer", err);
+        *out = (uint32_t)n;
+    }
+    return *out != 0 ? ST_OK : hf_wrong(f, name, "a number for each layer", err);
+}
+
+static enum status put_hunyuan_experts(struct hf_folder *f, struct err *err) {
+    uint32_t n_used, width, n_shared, shared_width;
+    TRY(same_of_layers(f, "moe_topk", &n_used, err));
+    TRY(same_of_layers(f, "moe_intermediate_size", &width, err));
+    TRY(same_of_layers(f, "num_shared_expert", &n_shared, err));
+    TRY(need_u32(f, "intermediate_size", &shared_width, err));
+    if (n_shared > 1024 || shared_width > 1u << 20)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: %u shared experts of %u columns make no sense", f->path,
+                       n_shared, shared_width);
+    hf_put_u32(f, "expert_count", f->n_experts);
+    hf_put_u32(f, "expert_used_count", n_used);
+    hf_put_u32(f, "expert_feed_forward_length", width);
+    hf_put_u32(f, "expert_shared_feed_forward_length", n_shared * shared_width);
+    return ST_OK;
+}
+
+/* The scaling that Hunyuan calls dynamic multiplies the base once for all lengths; contexts are
+ * then longer than config.json says. */
+static enum status put_hunyuan_base(struct hf_folder *f, struct err *err) {
+    const char *object = json_is_object(hf_value(f->text, "rope_scaling"))
+                             ? "rope_scaling.alpha"
+                             : "rope_parameters.alpha";
+    double alpha, base;
+    uint32_t dim, ctx;
+    TRY(hf_f64_at(f, object, 0, &alpha, err));
+    if (alpha == 0)
+        return ST_OK;
+    TRY(hf_rope_base(f, 10000, &base, err));
+    TRY(hf_u32_at(f, "hidden_size", 0, &dim, err));
+    TRY(hf_u32_at(f, "head_dim", dim / f->n_heads, &dim, err));
+    TRY(hf_u32_at(f, "attention_head_dim", dim, &dim, err));
+    TRY(hf_u32_at(f, "max_position_embeddings", 0, &ctx, err));
+    if (!(alpha >= 1 && alpha < 1e9) || !(base > 1) || dim < 4 || dim > 65536)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: RoPE's alpha of %g for heads of %u dimensions and a "
+                       "base of %g makes no sense",
+                       f->path, alpha, dim, base);
+    hf_put_f32(f, "rope.freq_base", base * exact_exp64(exact_log64(alpha) * dim / (dim - 2)));
+    hf_put_u32(f, "context_length", MAX(ctx, HUNYUAN_CONTEXT));
+    return ST_OK;
+}
+
+enum status hf_put_hunyuan(struct hf_folder *f, struct err *err) {
+    TRY(put_hunyuan_base(f, err));
+    return str_eq(f->arch->arch, "hunyuan-moe") ? put_hunyuan_experts(f, err) : ST_OK;
+}
+
+/* ---- Ling 2 -------------------------------------------------------------------------- */
+
+/* Ling 1 has the same model_type, and neither of the two. */
+enum status hf_put_bailing(struct hf_folder *f, struct err *err) {
+    uint32_t width, n_shared;
+    if (!json_is_true(hf_value(f->text, "use_qk_norm")) || !hf_value(f->text, "score_function"))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s/config.json: use_qk_norm must be true and score_function sigmoid: "
+                       "lockstep computes nothing else",
+                       f->path);
+    if (!hf_value(f->text, "rotary_dim") && !hf_value(f->text, "partial_rotary_factor") &&
+        !hf_value(f->text, "rope_parameters.partial_rotary_factor"))
+        return err_set(err, ST_BAD_INPUT, "%s/config.json: partial_rotary_factor is missing",
+                       f->path);
+    TRY(need_u32(f, "moe_intermediate_size", &width, err));
+    TRY(hf_u32_at(f, "moe_shared_expert_intermediate_size", width, &width, err));
+    TRY(need_u32(f, "num_shared_experts", &n_shared, err));
+    if (n_shared > 1024 || width > 1u << 20)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: %u shared experts of %u columns make no sense", f->path,
+                       n_shared, width);
+    hf_put_u32(f, "expert_shared_feed_forward_length", n_shared * width);
+    return ST_OK;
 }

@@ -131,6 +131,218 @@ static const struct hf_name llama4_names[] = {
     {"ffn_down_shexp.weight", "feed_forward.shared_expert.down_proj.weight", TAKE},
     NAMES_END};
 
+/* ---- Kimi Linear --------------------------------------------------------------------- */
+
+static const struct hf_key kimi_keys[] = {
+    {"context_length", GGUF_U32, "model_max_length", "max_position_embeddings", NAN},
+    U32("ssm.conv_kernel", "linear_attn_config.short_conv_kernel_size"),
+    U32("kda.head_dim", "linear_attn_config.head_dim"),
+    U32("expert_count", "num_experts"),
+    {"expert_used_count", GGUF_U32, "num_experts_per_token", "num_experts_per_tok", NAN},
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    U32("expert_shared_count", "num_shared_experts"),
+    U32("leading_dense_block_count", "first_k_dense_replace"),
+    BOOL("expert_weights_norm", "moe_renormalize"),
+    F32("expert_weights_scale", "routed_scaling_factor"),
+    END_OF_KEYS};
+
+static const struct hf_must kimi_musts[] = {{"moe_layer_freq", NULL, 1},
+                                            {"num_expert_group", NULL, 1},
+                                            {"topk_group", NULL, 1},
+                                            {"rope_scaling", NULL, 0},
+                                            {"attention_bias", NULL, 0},
+                                            {"attn_res_block_size", NULL, 0},
+                                            {"mla_use_nope", NULL, 1},
+                                            {"mla_use_output_gate", NULL, 0},
+                                            {"routed_expert_hidden_size", NULL, 0},
+                                            {"linear_attn_config.use_full_rank_gate", NULL, 0},
+                                            {"linear_attn_config.gate_lower_bound", NULL, 0},
+                                            END_OF_MUSTS};
+
+/* A delta net has its own q, k and v, and is called self_attn like the others. */
+static const struct hf_name kimi_names[] = {
+    {"attn_k.weight", "self_attn.k_proj.weight", TAKE},
+    {"attn_v.weight", "self_attn.v_proj.weight", TAKE},
+    {"ssm_conv1d_q.weight", "self_attn.q_conv1d.weight", TAKE_CONV},
+    {"ssm_conv1d_k.weight", "self_attn.k_conv1d.weight", TAKE_CONV},
+    {"ssm_conv1d_v.weight", "self_attn.v_conv1d.weight", TAKE_CONV},
+    {"ssm_conv1d_q.weight", "self_attn.q_conv.conv.weight", TAKE_CONV}, /* MLX's */
+    {"ssm_conv1d_k.weight", "self_attn.k_conv.conv.weight", TAKE_CONV},
+    {"ssm_conv1d_v.weight", "self_attn.v_conv.conv.weight", TAKE_CONV},
+    {"ssm_a", "self_attn.A_log", TAKE_COLUMN_LOG},
+    {"ssm_dt.bias", "self_attn.dt_bias", TAKE_FLAT},
+    {"ssm_f_a.weight", "self_attn.f_a_proj.weight", TAKE},
+    {"ssm_f_b.weight", "self_attn.f_b_proj.weight", TAKE},
+    {"ssm_beta.weight", "self_attn.b_proj.weight", TAKE},
+    {"ssm_g_a.weight", "self_attn.g_a_proj.weight", TAKE},
+    {"ssm_g_b.weight", "self_attn.g_b_proj.weight", TAKE},
+    {"ssm_norm.weight", "self_attn.o_norm.weight", TAKE},
+    {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", TAKE},
+    {"exp_probs_b.bias", "mlp.e_score_correction_bias", TAKE}, /* MLX's */
+    {"ffn_gate_shexp.weight", "block_sparse_moe.shared_experts.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "block_sparse_moe.shared_experts.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "block_sparse_moe.shared_experts.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* ---- MiniMax M3 ---------------------------------------------------------------------- */
+
+#define SPARSE "sparse_attention_config."
+static const struct hf_key minimax_m3_keys[] = {
+    {"feed_forward_length", GGUF_U32, "dense_intermediate_size", NULL, 12288},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 5e6},
+    {"rope.dimension_count", GGUF_U32, "rotary_dim", NULL, 64},
+    U32("expert_count", "num_local_experts"),
+    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_feed_forward_length", "intermediate_size"),
+    {"expert_weights_scale", GGUF_F32, "routed_scaling_factor", NULL, 2},
+    U32("attention.indexer.head_count", SPARSE "sparse_num_index_heads"),
+    U32("attention.indexer.key_length", SPARSE "sparse_index_dim"),
+    U32("attention.indexer.top_k", SPARSE "sparse_topk_blocks"),
+    U32("attention.indexer.block_size", SPARSE "sparse_block_size"),
+    {"attention.indexer.local_blocks", GGUF_U32, SPARSE "sparse_local_block", NULL, 1},
+    END_OF_KEYS};
+
+static const struct hf_must minimax_m3_musts[] = {{"use_gemma_norm", NULL, 1},
+                                                  {"use_qk_norm", NULL, 1},
+                                                  {"qk_norm_type", "per_head", 0},
+                                                  {"scoring_func", "sigmoid", 0},
+                                                  {"use_routing_bias", NULL, 1},
+                                                  {"swiglu_alpha", NULL, 1.702},
+                                                  {"swiglu_limit", NULL, 7},
+                                                  {SPARSE "sparse_init_block", NULL, 0},
+                                                  {SPARSE "sparse_score_type", "max", 0},
+                                                  END_OF_MUSTS};
+
+static const struct hf_name minimax_m3_names[] = {
+    {"indexer.q_proj.weight", "self_attn.index_q_proj.weight", TAKE},
+    {"indexer.k_proj.weight", "self_attn.index_k_proj.weight", TAKE},
+    {"indexer.q_norm.weight", "self_attn.index_q_norm.weight", TAKE_NORM},
+    {"indexer.k_norm.weight", "self_attn.index_k_norm.weight", TAKE_NORM},
+    {"ffn_gate_shexp.weight", "block_sparse_moe.shared_experts.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "block_sparse_moe.shared_experts.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "block_sparse_moe.shared_experts.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* ---- Step 3.5 ------------------------------------------------------------------------ */
+
+static const struct hf_key step35_keys[] = {
+    U32("context_length", "max_position_embeddings"),
+    U32("embedding_length", "hidden_size"),
+    U32("block_count", "num_hidden_layers"),
+    U32("feed_forward_length", "intermediate_size"),
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "rms_norm_eps", NULL, 1e-5},
+    U32("attention.key_length", "head_dim"),
+    U32("attention.value_length", "head_dim"),
+    U32("attention.sliding_window", "sliding_window"),
+    U32("rope.dimension_count", "head_dim"),
+    U32("expert_count", "moe_num_experts"),
+    U32("expert_used_count", "moe_top_k"),
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    U32("expert_shared_feed_forward_length", "share_expert_dim"),
+    {"expert_weights_scale", GGUF_F32, "moe_router_scaling_factor", NULL, 3},
+    END_OF_KEYS};
+
+static const struct hf_must step35_musts[] = {
+    {"moe_router_activation", "sigmoid", 0},
+    {"zero_centered", NULL, 1},
+    {"use_moe_router_bias", NULL, 1},
+    {"moe_every_n_layer", NULL, 1},
+    {"use_rope_layers", NULL, 0},
+    {"sink", NULL, 0},
+    {"use_qk_norm", NULL, 1},
+    {"use_head_wise_attn_gate", NULL, 1},
+    {"att_impl_type", "GQA", 0},
+    {"attention_bias", NULL, 0},
+    {"attention_other_setting.attention_type", "sliding_attention", 0},
+    END_OF_MUSTS};
+
+static const struct hf_name step35_names[] = {
+    {"attn_gate.weight", "self_attn.g_proj.weight", TAKE},
+    {"ffn_gate_inp.weight", "moe.gate.weight", TAKE},
+    {"exp_probs_b.bias", "moe.router_bias", TAKE},
+    {"ffn_gate_exps.weight", "moe.gate_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "moe.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "moe.down_proj.weight", TAKE},
+    {"ffn_gate_shexp.weight", "share_expert.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "share_expert.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "share_expert.down_proj.weight", TAKE},
+    {"ffn_gate_inp.weight", "mlp.gate.gate.weight", TAKE}, /* MLX's */
+    {"exp_probs_b.bias", "mlp.gate.router_bias", TAKE},
+    {"ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "mlp.switch_mlp.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mlp.switch_mlp.down_proj.weight", TAKE},
+    {"ffn_gate_shexp.weight", "mlp.share_expert.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "mlp.share_expert.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mlp.share_expert.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* ---- Hunyuan ------------------------------------------------------------------------- */
+
+static const struct hf_key hunyuan_keys[] = {
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "rms_norm_eps", NULL, 1e-5},
+    {"attention.key_length", GGUF_U32, "attention_head_dim", "head_dim", NAN},
+    {"attention.value_length", GGUF_U32, "attention_head_dim", "head_dim", NAN},
+    END_OF_KEYS};
+
+static const struct hf_must hunyuan_musts[] = {{"use_cla", NULL, 0},
+                                               {"use_mla", NULL, 0},
+                                               {"use_qk_norm", NULL, 1},
+                                               {"norm_topk_prob", NULL, 1},
+                                               {"routed_scaling_factor", NULL, 1},
+                                               {"group_limited_greedy", NULL, 0},
+                                               {"moe_layer_num_skipped", NULL, 0},
+                                               {"use_mixed_mlp_moe", NULL, 1},
+                                               END_OF_MUSTS};
+static const struct hf_must hunyuan_dense_musts[] = {
+    {"use_cla", NULL, 0}, {"use_qk_norm", NULL, 1}, {"num_experts", NULL, 1}, END_OF_MUSTS};
+
+static const struct hf_name hunyuan_names[] = {
+    {"attn_q_norm.weight", "self_attn.query_layernorm.weight", TAKE},
+    {"attn_k_norm.weight", "self_attn.key_layernorm.weight", TAKE},
+    {"ffn_gate_inp.weight", "mlp.gate.wg.weight", TAKE},
+    {"ffn_gate_shexp.weight", "mlp.shared_mlp.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "mlp.shared_mlp.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mlp.shared_mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* ---- Ling 2 -------------------------------------------------------------------------- */
+
+static const struct hf_key bailing_keys[] = {
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 600000},
+    U32("rope.dimension_count", "rotary_dim"),
+    U32("expert_count", "num_experts"),
+    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    U32("expert_shared_count", "num_shared_experts"),
+    U32("leading_dense_block_count", "first_k_dense_replace"),
+    BOOL("expert_weights_norm", "norm_topk_prob"),
+    {"expert_weights_scale", GGUF_F32, "routed_scaling_factor", NULL, 1},
+    {"expert_group_count", GGUF_U32, "n_group", NULL, 1},
+    {"expert_group_used_count", GGUF_U32, "topk_group", NULL, 1},
+    END_OF_KEYS};
+
+static const struct hf_must bailing_musts[] = {{"score_function", "sigmoid", 0},
+                                               {"use_bias", NULL, 0},
+                                               {"use_qkv_bias", NULL, 0},
+                                               {"norm_head", NULL, 0},
+                                               {"norm_softmax", NULL, 0},
+                                               {"use_qk_norm", NULL, 1},
+                                               {"use_rmsnorm", NULL, 1},
+                                               {"moe_router_enable_expert_bias", NULL, 1},
+                                               {"moe_router_enable_routed_scaling", NULL, 1},
+                                               {"moe_router_enable_shared_expert", NULL, 1},
+                                               END_OF_MUSTS};
+
+static const struct hf_name bailing_names[] = {
+    {"attn_norm.weight", "input_layernorm.weight", TAKE},
+    {"attn_qkv.weight", "attention.query_key_value.weight", TAKE},
+    {"attn_output.weight", "attention.dense.weight", TAKE},
+    {"attn_q_norm.weight", "attention.query_layernorm.weight", TAKE},
+    {"attn_k_norm.weight", "attention.key_layernorm.weight", TAKE},
+    {"exp_probs_b.bias", "mlp.gate.expert_bias", TAKE},
+    {"ffn_gate_inp.weight", "mlp.gate.gate_proj.weight", TAKE}, /* MLX's */
+    NAMES_END};
+
 /* ---- the rows ------------------------------------------------------------------------ */
 
 #define GEMMA4                                                                        \
@@ -146,9 +358,60 @@ static const struct hf_name llama4_names[] = {
     .musts = {hf_silu, llama4_musts}, .names = {hf_attention_names, llama4_names}, \
     .layers = HF_OWN, .put = hf_put_llama4
 
+#define MINIMAX_M3                                                                        \
+    .arch = "minimax-m3", .keys = {hf_common_keys, hf_head_keys, minimax_m3_keys},        \
+    .musts = {minimax_m3_musts}, .sigmoid = true, .norms_plus_one = true,                 \
+    .names = {hf_attention_names, hf_ffn_names, hf_block_sparse_names, minimax_m3_names}, \
+    .layers = HF_OWN, .put = hf_put_minimax_m3
+#define HUNYUAN_MOE                                                             \
+    .arch = "hunyuan-moe", .keys = {hf_common_keys, hunyuan_keys},              \
+    .musts = {hf_silu, hunyuan_musts}, .layers = HF_OWN, .put = hf_put_hunyuan, \
+    .names = {hf_attention_names, hf_ffn_names, hf_bias_names, hf_expert_names, hunyuan_names}
+#define BAILING                                                                  \
+    .arch = "bailingmoe2", .keys = {hf_common_keys, hf_head_keys, bailing_keys}, \
+    .musts = {hf_silu, bailing_musts}, .sigmoid = true, .layers = HF_OWN,        \
+    .names = {bailing_names, hf_ffn_names, hf_expert_names}, .put = hf_put_bailing
+
 const struct hf_arch hf_layered_archs[] = {
-    {GEMMA4, .model_type = "gemma4"},   {GEMMA4, .model_type = "gemma4_text"},
-    {GEMMA3N, .model_type = "gemma3n"}, {GEMMA3N, .model_type = "gemma3n_text"},
-    {LLAMA4, .model_type = "llama4"},   {LLAMA4, .model_type = "llama4_text"},
+    {GEMMA4, .model_type = "gemma4"},
+    {GEMMA4, .model_type = "gemma4_text"},
+    {GEMMA4, .model_type = "gemma4_unified"},
+    {GEMMA4, .model_type = "gemma4_unified_text"},
+    {GEMMA3N, .model_type = "gemma3n"},
+    {GEMMA3N, .model_type = "gemma3n_text"},
+    {LLAMA4, .model_type = "llama4"},
+    {LLAMA4, .model_type = "llama4_text"},
+    {.model_type = "kimi_linear",
+     .arch = "kimi-linear",
+     .keys = {hf_common_keys, hf_mla_keys, kimi_keys},
+     .musts = {hf_silu, kimi_musts},
+     .names = {hf_mla_names, kimi_names, hf_ffn_names, hf_expert_names, hf_block_sparse_names},
+     .mla = true,
+     .sigmoid = true,
+     .layers = HF_OWN,
+     .put = hf_put_kimi},
+    {MINIMAX_M3, .model_type = "minimax_m3_vl"},
+    {MINIMAX_M3, .model_type = "minimax_m3_vl_text"},
+    {MINIMAX_M3, .model_type = "minimax_m3"},
+    {.model_type = "step3p5",
+     .arch = "step35",
+     .keys = {step35_keys},
+     .musts = {step35_musts},
+     .names = {hf_attention_names, hf_ffn_names, step35_names},
+     .sigmoid = true,
+     .norms_plus_one = true,
+     .layers = HF_OWN,
+     .put = hf_put_step35},
+    {HUNYUAN_MOE, .model_type = "hunyuan_v1_moe"},
+    {HUNYUAN_MOE, .model_type = "hunyuan"},
+    {.model_type = "hunyuan_v1_dense",
+     .arch = "hunyuan-dense",
+     .keys = {hf_common_keys, hunyuan_keys},
+     .musts = {hf_silu, hunyuan_dense_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_bias_names, hunyuan_names},
+     .layers = HF_OWN,
+     .put = hf_put_hunyuan},
+    {BAILING, .model_type = "bailing_moe"},
+    {BAILING, .model_type = "bailing_moe_v2"},
 };
 const size_t n_layered_archs = ARRAY_LEN(hf_layered_archs);

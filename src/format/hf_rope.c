@@ -110,6 +110,17 @@ static enum status put_longrope(struct hf_folder *f, struct err *err) {
     return ST_OK;
 }
 
+enum status hf_rope_base(const struct hf_folder *f, double fallback, double *out,
+                         struct err *err) {
+    const json_t *list = hf_value(f->text, "rope_theta");
+    if (json_is_array(list)) { /* Step 3.5 has one for each layer; the first has no window */
+        *out = json_number_value(json_array_get(list, 0));
+        return ST_OK;
+    }
+    TRY(hf_f64_at(f, "rope_parameters.rope_theta", fallback, out, err));
+    return hf_f64_at(f, "rope_theta", *out, out, err);
+}
+
 enum status hf_put_rope(struct hf_folder *f, struct err *err) {
     const char *type = scaling_type(f, scaling_object(f));
     double part, factor;
@@ -151,8 +162,7 @@ enum status hf_put_rope(struct hf_folder *f, struct err *err) {
  * factor, short ones stay, those between are mixed. */
 static enum status add_llama3_factors(struct hf_folder *f, uint32_t n_rot, struct err *err) {
     double base, factor, low, high, original;
-    TRY(hf_f64_at(f, "rope_parameters.rope_theta", 10000, &base, err));
-    TRY(hf_f64_at(f, "rope_theta", base, &base, err));
+    TRY(hf_rope_base(f, 10000, &base, err));
     TRY(scaling_number(f, "factor", 8, &factor, err));
     TRY(scaling_number(f, "low_freq_factor", 1, &low, err));
     TRY(scaling_number(f, "high_freq_factor", 4, &high, err));
@@ -161,16 +171,18 @@ static enum status add_llama3_factors(struct hf_folder *f, uint32_t n_rot, struc
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: the numbers of llama3's RoPE scaling make no sense",
                        f->path);
-    uint32_t n = n_rot / 2;
+    uint32_t n = n_rot / 2, n_turn = n;
     float *factors = mem_alloc(n * sizeof *factors);
     if (!factors)
         return hf_no_memory(f, err);
+    if (str_eq(f->arch->arch, "step35")) /* of a head, half turns where factors count */
+        n_turn = n / 2;
     double log_base = exact_log64(base);
     for (uint32_t i = 0; i < n; i++) {
-        double wave = 2 * 3.14159265358979323846 * exact_exp64(log_base * 2.0 * i / n_rot);
+        double wave = 2 * 3.14159265358979323846 * exact_exp64(log_base * i / n_turn);
         double turns = original / wave; /* Llama 4's low and high are the same */
         double smooth = turns < low ? 0 : turns >= high ? 1 : (turns - low) / (high - low);
-        factors[i] = (float)(1 / ((1 - smooth) / factor + smooth));
+        factors[i] = i < n_turn ? (float)(1 / ((1 - smooth) / factor + smooth)) : 1.0f;
     }
     enum status st = hf_add_vector(f, "rope_freqs.weight", factors, n, err);
     mem_free(factors);

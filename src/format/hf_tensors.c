@@ -385,10 +385,13 @@ static void turn(struct source *s) {
     s->n_cols = rows;
 }
 
-/* mlx-lm turns the filters of a convolution and adds 1 to the norms at once. */
+/* mlx-lm turns the filters of a convolution, or renames a router, and adds 1 to the norms at
+ * once. */
 static bool is_turned_by_mlx(const struct hf_folder *f) {
     for (size_t i = 0; i < f->n_tensors; i++) {
         const struct safe_tensor *t = f->tensors[i].t;
+        if (str_ends(t->name, ".mlp.gate.router_bias"))
+            return true;
         if (str_ends(t->name, ".conv1d.weight") && t->n_dims == 3)
             return t->dims[2] == 1 && t->dims[1] != 1;
     }
@@ -498,7 +501,15 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
             return bad_shape(f, t->name, "its rows are not whole heads", err);
         s->rows.halves = (uint32_t)(n / n_heads);
     }
-    if (how >= TAKE_COLUMN)
+    if (how == TAKE_FLAT && !s->vector) {
+        if (s->refused_form || s->n != 1)
+            return bad_shape(f, t->name, "expected plain numbers", err);
+        s->vector = true;
+        s->n_cols *= s->n_rows;
+        s->n_rows = 1;
+        s->rows.row_bytes = s->n_cols * s->elem_bytes;
+    }
+    if (how >= TAKE_COLUMN && how != TAKE_FLAT)
         return stand(f, how, t, s, err);
     return how >= TAKE_QKV ? apply_delta(f, how, t, s, err) : ST_OK;
 }
@@ -653,7 +664,8 @@ enum status hf_add_vector(struct hf_folder *f, const char *to, const float *valu
 static const char *const prefixes[] = {"model.", "language_model.model.",
                                        "model.language_model.", "backbone."};
 /* Its embedding. */
-static const char *const embeddings[] = {"embed_tokens.weight", "embeddings.weight"};
+static const char *const embeddings[] = {"embed_tokens.weight", "embeddings.weight",
+                                         "word_embeddings.weight"};
 
 /* The embedding, and what its name begins with; NULL: there is none. */
 static const struct safe_tensor *find_embedding(const struct hf_folder *f,
@@ -686,6 +698,7 @@ static enum status add_ends(struct hf_folder *f, const char *prefix, struct err 
     static const struct hf_name begins[] = {
         {"token_embd.weight", "embed_tokens.weight", TAKE},
         {"token_embd.weight", "embeddings.weight", TAKE},
+        {"token_embd.weight", "word_embeddings.weight", TAKE},
         {"output_norm.weight", "norm.weight", TAKE_NORM},
         {"output_norm.weight", "norm_f.weight", TAKE},
         {"token_embd_norm.weight", "embedding_norm.weight", TAKE},
@@ -758,7 +771,8 @@ static enum status check_unused(const struct hf_folder *f, const char *prefix,
 enum status hf_read_tensors(struct hf_folder *f, struct err *err) {
     const char *prefix;
     f->norms_plus_one =
-        f->arch->norms_plus_one && !(f->arch->layers == HF_DELTA && is_turned_by_mlx(f));
+        f->arch->norms_plus_one &&
+        !((f->arch->layers == HF_DELTA || f->arch->layers == HF_OWN) && is_turned_by_mlx(f));
     find_embedding(f, &prefix);
     TRY(hf_n_vocab(f, &f->n_vocab, err));
     TRY(add_ends(f, prefix, err));

@@ -38,7 +38,9 @@ for file in "$golden"/logits/*.gguf; do
     # The golden file itself, where the folder can hold its numbers.
     case $name in
     gemma3) gguf=$name.gguf ;;      # norms are stored less one
-    llama-rope3 | llama4) gguf=$name.gguf ;; # factors are computed
+    llama-rope3 | llama4 | step35 | hunyuan-moe) gguf=$name.gguf ;; # factors and bases are computed
+    minimax-m3) gguf=$name.gguf ;;
+    kimi-linear) gguf=$name.gguf ;; # decays are stored as logarithms
     gemma3n) gguf=$name.gguf ;;     # the last tokens have no inputs of layers
     qwen3next | qwen35* | granitehybrid | nemotron_h*) gguf=$name.gguf ;; # decays are stored as logarithms
     *) gguf=$file ;;
@@ -54,26 +56,31 @@ for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
     same_bits v5 v5.gguf --kv f32
     rm -rf v5
 done
-for name in gemma3 qwen35; do
+for name in gemma3 qwen35 deepseek2-v3; do
     make_folder "$golden/logits/$name.gguf" nested --gguf nested.gguf --nested
     same_bits nested nested.gguf
     rm -rf nested
 done
 
 # The language model alone.
-for name in gemma4 gemma4-ple gemma3n llama4; do
+for name in gemma4 gemma4-ple gemma3n llama4 minimax-m3; do
     [ -e "$golden/logits/$name.gguf" ] || continue
     make_folder "$golden/logits/$name.gguf" flat --gguf flat.gguf --flat
     same_bits flat flat.gguf
     rm -rf flat
 done
 
-# As mlx-lm stores them: delta nets, and experts each kind by itself.
-for name in qwen3next qwen35moe gemma4-moe llama4; do
+# As mlx-lm stores them: delta nets, experts each kind by itself, and latent attention's matrices as GGUF has them.
+for name in qwen3next qwen35moe gemma4-moe llama4 kimi-linear step35 bailingmoe2 hunyuan-moe deepseek2-v3-mla; do
     make_folder "$golden/logits/$name.gguf" turned --gguf turned.gguf --mlx-lm
     same_bits turned turned.gguf --kv f32
     rm -rf turned
 done
+
+# The same model by another name.
+make_folder "$golden/logits/deepseek2-v3.gguf" lite
+sed -i 's/"deepseek_v3"/"glm4_moe_lite"/; s/"scoring_func": "sigmoid", //' lite/config.json
+same_bits lite "$golden/logits/deepseek2-v3.gguf" --kv f32
 
 # What multiplies cos and sin: transformers' attention_factor is all of it; attn_factor, which vLLM reads and
 # DeepSeek-R1-0528-Qwen3-8B is published with, multiplies what the factor gives, here 1 + 0.1 ln 4.
@@ -178,6 +185,23 @@ damaged llama4 'c["attention_chunk_size"] = 4096' 'attention_chunk_size is 4096,
 damaged llama4 'c["use_qk_norm"] = False' 'use_qk_norm must be true for 8 experts'
 damaged llama4 'c["moe_layers"] = [1, 3]' 'moe_layers is'
 damaged llama4 'h[p + "0.feed_forward.router.bias"] = h.pop(p + "0.feed_forward.router.weight")' 'which lockstep does not know for model_type llama4'
+damaged kimi-linear 'del c["linear_attn_config"]["full_attn_layers"]' 'layer 1 must be one of full_attn_layers or of kda_layers'
+damaged kimi-linear 'c["mla_use_nope"] = False' 'mla_use_nope is false, expected 1'
+damaged kimi-linear 'c["linear_attn_config"]["gate_lower_bound"] = -5' 'gate_lower_bound is -5, expected 0'
+damaged kimi-linear 'h[p + "0.self_attn.A"] = h.pop(p + "0.self_attn.A_log")' 'which lockstep does not know for model_type kimi_linear'
+damaged minimax-m3 'c["moe_layer_freq"] = [0, 1, 0]' 'moe_layer_freq is .*, expected the dense layers first'
+damaged minimax-m3 'c["sparse_attention_config"]["sparse_init_block"] = 1' 'sparse_init_block is 1, expected 0'
+damaged minimax-m3 'del c["sparse_attention_config"]' 'sparse_attention_freq is'
+damaged step35 'c["partial_rotary_factors"][1] = 0.5' 'expected 1 for layers with a window'
+damaged step35 'c["moe_layers_enum"] = "2,4"' 'moe_layers_enum is'
+damaged step35 'c["rope_theta"][2] = 1e4 + 1' 'rope_theta is .*, expected the same number'
+damaged step35 'del c["num_attention_groups"]' 'config.json: num_attention_groups is missing'
+damaged hunyuan-moe 'c["moe_topk"][1] = 2' 'moe_topk is .*, expected the same number for each layer'
+damaged hunyuan-moe 'c["use_cla"] = True' 'use_cla is true, expected 0'
+damaged hunyuan-moe 'del h[p + "1.mlp.experts.3.up_proj.weight"]' 'experts.3.up_proj.weight is missing'
+damaged bailingmoe2 'c["norm_head"] = True' 'norm_head is true, expected 0'
+damaged bailingmoe2 'del c["score_function"]' 'use_qk_norm must be true and score_function sigmoid'
+damaged bailingmoe2 'h.pop("model.word_embeddings.weight")' 'embed_tokens.weight is missing'
 if [ -e "$golden/logits/gemma3n.gguf" ]; then
     damaged gemma3n 'c["activation_sparsity_pattern"][0] = 0.5' 'activation_sparsity_pattern is'
     damaged gemma3n 'c["layer_types"][0] = "full_attention"' 'layer 0 must be sliding_attention'

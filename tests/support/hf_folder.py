@@ -46,7 +46,9 @@ PATTERNS = {"qwen35": [QWEN35], "lfm2": [CL100K % r"\p{N}{1,3}"], "pixtral": [CL
             "seed-coder": [SEED], "tekken": [TEKKEN], "default": None,  # of which no folder says so
              "gpt-4o": [O200K], "minimax-m2": [O200K], "llama4": [O200K],
             "deepseek-v3": DEEPSEEK, "gpt-2": None,
-            "deepseek-llm": DEEPSEEK}  # not its own, which lists letters by the hundred: ids are the same
+            # Not their own: ids are given, or the same.
+            "kimi-k2": DEEPSEEK, "hunyuan": [CL100K % r"\p{N}"], "bailingmoe2": [CL100K % r"\p{N}"],
+            "deepseek-llm": DEEPSEEK}
 IGNORE_MERGES = {"llama-bpe", "tekken", "lfm2", "pixtral"}
 
 
@@ -485,10 +487,41 @@ for p in ("gate", "up", "down"):
     SPECIAL["llama4"]["ffn_%s.weight" % p] = "feed_forward.%s_proj.weight" % p
     SPECIAL["llama4"]["ffn_%s_shexp.weight" % p] = "feed_forward.shared_expert.%s_proj.weight" % p
     SPECIAL["llama4"]["ffn_%s_exps.weight" % p] = "feed_forward.experts.%%d.%s_proj.weight" % p
+KIMI = {**LATENT, **MIXTRAL, "exp_probs_b.bias": "block_sparse_moe.gate.e_score_correction_bias",
+        "ssm_a": "self_attn.A_log", "ssm_dt.bias": "self_attn.dt_bias", "ssm_beta.weight": "self_attn.b_proj.weight",
+        "ssm_norm.weight": "self_attn.o_norm.weight"}
+for p in "qkv":
+    KIMI["ssm_conv1d_%s.weight" % p] = "self_attn.%s_conv1d.weight" % p
+for p in ("f_a", "f_b", "g_a", "g_b"):
+    KIMI["ssm_%s.weight" % p] = "self_attn.%s_proj.weight" % p
+SPECIAL["minimax-m3"] = dict(MIXTRAL)
+for p in "qk":
+    for kind in ("proj", "norm"):
+        SPECIAL["minimax-m3"]["indexer.%s_%s.weight" % (p, kind)] = "self_attn.index_%s_%s.weight" % (p, kind)
+SPECIAL["step35"] = {"attn_gate.weight": "self_attn.g_proj.weight", "ffn_gate_inp.weight": "moe.gate.weight",
+                     "exp_probs_b.bias": "moe.router_bias"}
+SPECIAL["hunyuan-moe"] = {"attn_q_norm.weight": "self_attn.query_layernorm.weight",
+                          "attn_k_norm.weight": "self_attn.key_layernorm.weight", "ffn_gate_inp.weight": "mlp.gate.wg.weight"}
+SPECIAL["bailingmoe2"] = {"attn_qkv.weight": "attention.query_key_value.weight", "attn_output.weight": "attention.dense.weight",
+                          "attn_q_norm.weight": "attention.query_layernorm.weight",
+                          "attn_k_norm.weight": "attention.key_layernorm.weight", "exp_probs_b.bias": "mlp.gate.expert_bias"}
+for p in ("gate", "up", "down"):
+    for names in (KIMI, SPECIAL["minimax-m3"]):
+        names["ffn_%s_shexp.weight" % p] = "block_sparse_moe.shared_experts.%s_proj.weight" % p
+    SPECIAL["step35"]["ffn_%s_exps.weight" % p] = "moe.%s_proj.weight" % p
+    SPECIAL["step35"]["ffn_%s_shexp.weight" % p] = "share_expert.%s_proj.weight" % p
+    SPECIAL["hunyuan-moe"]["ffn_%s_shexp.weight" % p] = "mlp.shared_mlp.%s_proj.weight" % p
+SPECIAL["kimi-linear"] = KIMI
+# What mlx-lm calls otherwise.
+MLX = {"kimi-linear": [("block_sparse_moe.gate.e_score", "mlp.e_score"), ("block_sparse_moe", "mlp"), ("_conv1d.", "_conv.conv.")],
+       "step35": [("moe.gate.", "mlp.gate.gate."), ("moe.router_bias", "mlp.gate.router_bias"), ("share_expert", "mlp.share_expert"),
+                  ("moe.", "mlp.switch_mlp.")],
+       "bailingmoe2": [("mlp.gate.weight", "mlp.gate.gate_proj.weight")]}
 # Models that see pictures: the outer type, what the tensors' names begin with, and with --mlx-lm.
 OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
          "gemma3n": ("gemma3n", "model.language_model.", "model.language_model."),
-         "llama4": ("llama4", "language_model.model.", "language_model.model.")}
+         "llama4": ("llama4", "language_model.model.", "language_model.model."),
+         "minimax-m3": ("minimax_m3_vl", "language_model.model.", "language_model.model.")}
 # Tensors outside of the layers.
 ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
         "token_embd_norm.weight": "embedding_norm.weight", "per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
@@ -515,6 +548,10 @@ class Maker:
         self.names.update(SPECIAL.get(self.arch, {}))
         if self.arch == "llama" and self.n_experts:
             self.names.update(MIXTRAL)
+        if folder.options.mlx_lm:
+            for old, new in MLX.get(self.arch, []):
+                self.names = {k: v.replace(old, new) for k, v in self.names.items()}
+            self.names.update({"attn_k_b.weight": "self_attn.embed_q.weight", "attn_v_b.weight": "self_attn.unembed_out.weight"})
         self.prefix = "model."
         self.grouped, self.joined = {}, {}
 
@@ -549,6 +586,11 @@ class Maker:
                 self.prefix = mlx
             self.folder.put("vision_tower.embeddings.weight", "F32", (2, 2), bytes(16))
             return {"model_type": kind, "text_config": c}
+        if self.folder.options.nested and arch == "deepseek2":  # Kimi K2.5
+            self.prefix = "language_model.model."
+            self.folder.put("vision_tower.embeddings.weight", "F32", (2, 2), bytes(16))
+            c["model_type"] = "kimi_k2"
+            return {"model_type": "kimi_k25", "text_config": c}
         if self.folder.options.nested:
             gemma = arch == "gemma3"
             self.prefix = "language_model.model." if gemma else "model.language_model."
@@ -643,6 +685,92 @@ class Maker:
         cut = dims[1] * 15 // 16 * dims[0] * 4
         self.g.tensors["per_layer_token_embd.weight"][2] = data[:cut] + bytes(len(data) - cut)
         c["vocab_size_per_layer_input"] = dims[1] * 15 // 16
+
+    def latent(self, c):
+        k = self.key
+        rope = k("rope.dimension_count")
+        c.update(num_key_value_heads=self.n_heads, kv_lora_rank=k("attention.kv_lora_rank"), q_lora_rank=None, qk_rope_head_dim=rope,
+                 qk_nope_head_dim=k("attention.key_length_mla") - rope, v_head_dim=k("attention.value_length_mla"))
+        self.join_kv_b(c["qk_nope_head_dim"], c["v_head_dim"])
+
+    def config_kimi_linear(self, c):
+        """modeling_kimi.py: layers are counted from 1."""
+        k, kv = self.key, self.kv_of_layers
+        c["model_max_length"] = c.pop("max_position_embeddings")
+        self.latent(c)
+        c.update(model_type="kimi_linear", num_experts=self.n_experts, num_experts_per_token=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"), num_shared_experts=k("expert_shared_count"),
+                 first_k_dense_replace=k("leading_dense_block_count"), moe_renormalize=True, moe_layer_freq=1,
+                 moe_router_activation_func="sigmoid", routed_scaling_factor=k("expert_weights_scale"), num_expert_group=1,
+                 topk_group=1, use_grouped_topk=True, mla_use_nope=True, linear_attn_config={
+                     "full_attn_layers": [i + 1 for i, n in enumerate(kv) if n], "num_heads": self.n_heads,
+                     "kda_layers": [i + 1 for i, n in enumerate(kv) if not n], "head_dim": k("kda.head_dim"),
+                     "short_conv_kernel_size": k("ssm.conv_kernel")})
+
+    def config_minimax_m3(self, c):
+        k = self.key
+        freq = [int(i >= k("leading_dense_block_count")) for i in range(c["num_hidden_layers"])]
+        c.update(model_type="minimax_m2", hidden_act="swigluoai", dense_intermediate_size=c["intermediate_size"],
+                 intermediate_size=k("expert_feed_forward_length"), n_shared_experts=k("expert_shared_count"),
+                 shared_intermediate_size=k("expert_feed_forward_length"), num_local_experts=self.n_experts,
+                 num_experts_per_tok=k("expert_used_count"), routed_scaling_factor=k("expert_weights_scale"), use_gemma_norm=True,
+                 rotary_dim=k("rope.dimension_count"), partial_rotary_factor=k("rope.dimension_count") / c["head_dim"],
+                 scoring_func="sigmoid", use_qk_norm=True, qk_norm_type="per_head", use_routing_bias=True, swiglu_alpha=1.702,
+                 swiglu_limit=7.0, moe_layer_freq=freq, sparse_attention_config={
+                     "use_sparse_attention": True, "sparse_attention_freq": freq, "sparse_disable_index_value": freq,
+                     "sparse_num_index_heads": k("attention.indexer.head_count"), "sparse_score_type": "max",
+                     "sparse_index_dim": k("attention.indexer.key_length"), "sparse_init_block": 0,
+                     "sparse_topk_blocks": k("attention.indexer.top_k"), "sparse_block_size": k("attention.indexer.block_size"),
+                     "sparse_local_block": k("attention.indexer.local_blocks")})
+        self.outer = OUTER["minimax-m3"]
+        if self.folder.options.flat:
+            c["model_type"] = "minimax_m3"
+
+    def config_step35(self, c):
+        """modeling_step3p5.py: lists have entries for the layers that predict further tokens, too."""
+        k = self.key
+        window = k("attention.sliding_window_pattern")
+        full, other = window.index(False), window.index(True)
+        s = {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+             "original_max_position_embeddings": 64}
+        half = self.llama3_factors(s, c["rope_theta"], c["head_dim"] // 2)
+        self.set_factors(half + [1.0] * len(half))
+        bases = (c["rope_theta"], k("rope.freq_base_swa"))
+        del c["num_key_value_heads"], c["hidden_act"]
+        limits = lambda name: [v or None for v in k(name)] + [None]
+        c.update(model_type="step3p5", num_attention_heads=self.n_heads[full], num_attention_groups=self.kv_of_layers[full],
+                 attention_other_setting={"attention_type": "sliding_attention", "num_attention_heads": self.n_heads[other],
+                                          "num_attention_groups": self.kv_of_layers[other], "head_dim": c["head_dim"]},
+                 sliding_window=k("attention.sliding_window"), rope_theta=[bases[w] for w in window] + [bases[1]],
+                 layer_types=["sliding_attention" if w else "full_attention" for w in window] + ["sliding_attention"],
+                 partial_rotary_factors=[1.0 if w else 0.5 for w in window] + [1.0], yarn_only_types=["full_attention"],
+                 rope_scaling=s, moe_num_experts=self.n_experts, moe_top_k=k("expert_used_count"), zero_centered=True,
+                 moe_intermediate_size=k("expert_feed_forward_length"), share_expert_dim=k("expert_shared_feed_forward_length"),
+                 moe_layers_enum=",".join(map(str, range(k("leading_dense_block_count"), c["num_hidden_layers"]))),
+                 moe_router_activation="sigmoid", moe_router_scaling_factor=k("expert_weights_scale"), norm_expert_weight=True,
+                 use_moe_router_bias=True, use_head_wise_attn_gate=True, use_qk_norm=True, num_nextn_predict_layers=1,
+                 swiglu_limits=limits("swiglu_clamp_exp"), swiglu_limits_shared=limits("swiglu_clamp_shexp"))
+
+    def config_hunyuan_moe(self, c):
+        """modeling_hunyuan_v1_moe.py: alpha multiplies the base."""
+        k = self.key
+        n, d = c["num_hidden_layers"], c.pop("head_dim")
+        c.update(model_type="hunyuan_v1_moe", attention_head_dim=d, rope_theta=10000.0, num_experts=self.n_experts,
+                 rope_scaling={"type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1},
+                 moe_topk=[k("expert_used_count")] * n, moe_intermediate_size=[k("expert_feed_forward_length")] * n,
+                 num_shared_expert=[1] * n, intermediate_size=k("expert_shared_feed_forward_length"), use_mixed_mlp_moe=True,
+                 use_qk_norm=True, use_cla=False, norm_topk_prob=True, routed_scaling_factor=1.0, moe_layer_num_skipped=0)
+        self.g.put("hunyuan-moe.rope.freq_base", f32(10000.0 * 1000.0 ** (d / (d - 2))))
+
+    def config_bailingmoe2(self, c):
+        k = self.key
+        c.update(model_type="bailing_moe", num_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"), num_shared_experts=k("expert_shared_count"),
+                 moe_shared_expert_intermediate_size=k("expert_shared_feed_forward_length"), n_group=k("expert_group_count"),
+                 topk_group=k("expert_group_used_count"), routed_scaling_factor=k("expert_weights_scale"), score_function="sigmoid",
+                 first_k_dense_replace=k("leading_dense_block_count"), norm_topk_prob=True, use_qk_norm=True, use_bias=False,
+                 use_qkv_bias=False, norm_head=False, moe_router_enable_expert_bias=True, rotary_dim=k("rope.dimension_count"),
+                 partial_rotary_factor=k("rope.dimension_count") / c["head_dim"], num_nextn_predict_layers=0)
 
     def config_llama4(self, c):
         k = self.key
@@ -907,7 +1035,10 @@ class Maker:
             del c["first_k_dense_replace"]
 
     def join_kv_b(self, nope, v_len):
-        """modeling_deepseek.py: kv_b_proj's rows are, head by head, the keys', then the values'."""
+        """modeling_deepseek.py: kv_b_proj's rows are, head by head, the keys', then the values'. mlx-lm splits them as the
+        GGUF does."""
+        if self.folder.options.mlx_lm:
+            return
         for name in [n for n in self.g.tensors if n.endswith("attn_k_b.weight")]:
             k, v = self.g.tensors.pop(name), self.g.tensors.pop(name.replace("k_b", "v_b"))
             rank = v[0][0]
@@ -1018,9 +1149,12 @@ class Maker:
             if part == "ssm_out.weight":
                 cells = transpose(cells, BLOCK[kind][1])
             data = b"".join(cells)
-        if part in ("ssm_conv1d.weight", "shortconv.conv.weight"):
-            shape = (dims[1], dims[0], 1) if self.folder.options.mlx_lm else (dims[1], 1, dims[0])
+        if "conv" in part and part.endswith(".weight") and "proj" not in part and "norm" not in part:
+            channels = math.prod(dims[1:])
+            shape = (channels, dims[0], 1) if self.folder.options.mlx_lm else (channels, 1, dims[0])
             self.folder.put(name, DTYPE[kind], shape, data)
+        elif part == "ssm_a" and self.arch == "kimi-linear":
+            self.folder.put(name, DTYPE[kind], (1, 1, dims[0], 1), data)
         elif part in self.grouped or part == "ssm_a":
             self.folder.put(name, DTYPE[kind], dims[::-1], data)
         else:
@@ -1043,8 +1177,8 @@ class Maker:
             return
         if len(dims) == 1:
             delta = self.arch in ("qwen3next", "qwen35", "qwen35moe")
-            if "norm" in gguf_name and (self.arch in ("gemma", "gemma3") or (
-                    delta and "ssm_norm" not in gguf_name and not self.folder.options.mlx_lm)):
+            if "norm" in gguf_name and (self.arch in ("gemma", "gemma3", "minimax-m3") or (
+                    (delta and "ssm_norm" not in gguf_name or self.arch == "step35") and not self.folder.options.mlx_lm)):
                 less = [f32(v - 1) for v in floats(kind, data)]
                 self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()
                 data = array("f", less).tobytes()
@@ -1055,6 +1189,11 @@ class Maker:
             return
         if "_exps" in gguf_name:
             self.put_experts(gguf_name, name)
+            return
+        if len(dims) == 3:  # of heads
+            worth = self.put_matrix(gguf_name, name, dims[1] * dims[2], dims[0], kind, data, dims[2])
+            if worth:
+                self.g.tensors[gguf_name][1:] = worth
             return
         rows = rows_of(dims, kind, data)
         heads = None
@@ -1076,10 +1215,10 @@ class Maker:
         dims, kind, data = self.g.tensors[gguf_name]
         size = len(data) // dims[2]
         o = self.folder.options
-        if o.weights and o.weights.startswith("mlx") or o.mlx_lm:
+        if self.arch == "step35" or o.weights and o.weights.startswith("mlx") or o.mlx_lm:
             part = re.search("ffn_(.*)_exps", gguf_name).group(1)
             stack = "experts" if self.arch == "llama4" else "switch_mlp"
-            name = re.sub(r"experts\..*", "%s.%s_proj.weight" % (stack, part), name)
+            name = re.sub(r"experts\.%d.*", "%s.%s_proj.weight" % (stack, part), name)
             worth = self.put_matrix(gguf_name, name, dims[1] * dims[2], dims[0], kind, data, dims[2])
             if worth:
                 self.g.tensors[gguf_name][1:] = worth
@@ -1207,7 +1346,9 @@ class Maker:
             m = re.match(r"blk\.(\d+)\.(.*)", name)
             if name in ENDS:
                 mamba = {"embed_tokens.weight": "embeddings.weight", "norm.weight": "norm_f.weight"}
-                self.put_tensor(name, self.prefix + (mamba if self.prefix == "backbone." else {}).get(ENDS[name], ENDS[name]))
+                ling = {"embed_tokens.weight": "word_embeddings.weight"}
+                other = mamba if self.prefix == "backbone." else ling if self.arch == "bailingmoe2" else {}
+                self.put_tensor(name, self.prefix + other.get(ENDS[name], ENDS[name]))
             elif name == "output.weight":
                 self.put_tensor(name, ("language_model." if self.prefix == "language_model.model." else "") + "lm_head.weight")
             elif name.startswith("altup_"):  # one matrix for each stream but the first
