@@ -54,7 +54,7 @@ int thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
     if (pthread_attr_getstacksize(&attr, &bytes) == 0 && bytes < STACK_BYTES_LEAST)
         pthread_attr_setstacksize(&attr, STACK_BYTES_LEAST);
     sigfillset(&all);
-    sigdelset(&all, SIGBUS); /* of its own memory: format/map.h */
+    sigdelset(&all, SIGBUS); /* of its own memory: base/file_map.h */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     float_env_begin(&callers);
     rc = pthread_create(out, &attr, fn, arg);

@@ -2,12 +2,12 @@
  * interrupted copies. */
 #include "cluster/store.h"
 
+#include "base/content.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/program.h"
 #include "base/util.h"
 #include "cluster/client.h"
-#include "format/content.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -217,7 +217,7 @@ static void remember_content(int fd, const char *path, const uint8_t content[CON
 /* ---- a part, and what of it is on the disk ------------------------------------------------ */
 
 /* After a power cut a file may have its full length, with zeros where its data had not reached
- * the disk. So the digests of its blocks (format/content.h) are stored beside each part, as
+ * the disk. So the digests of its blocks (base/content.h) are stored beside each part, as
  * they came from the network. They are written after their data is on the disk, and compared
  * with it when the copy continues. */
 struct part {

@@ -40,7 +40,7 @@ struct store_progress {
  * continues an earlier copy as far as that is intact on disk (a power cut leaves zeros, which
  * the digests beside the parts reveal). If two copies run at once, the second waits for the
  * first. Each file is on disk and checked by its digest before it gets its name. The digest of
- * its whole content is then known (format/content.h). ST_NO_MEMORY: the disk is full, and
+ * its whole content is then known (base/content.h). ST_NO_MEMORY: the disk is full, and
  * nothing is left of the file that did not fit; ST_IO; errors of client.h. progress may be
  * NULL. */
 enum status store_fetch(const char *store, const struct identity *id, const char *address,

@@ -3,13 +3,13 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/file_map.h"
 #include "base/float_env.h"
 #include "base/init_pid1.h"
 #include "base/log.h"
 #include "base/program.h"
 #include "base/thread.h"
 #include "base/util.h"
-#include "format/map.h"
 #include "ranks/launch.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* imatrix.c: Reads importance matrices that llama.cpp made. */
 #include "convert/imatrix.h"
 
+#include "base/file_map.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/map.h"
 #include "format/rows.h"
 
 #include <math.h>

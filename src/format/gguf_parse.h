@@ -4,8 +4,8 @@
 #ifndef LOCKSTEP_FORMAT_GGUF_PARSE_H
 #define LOCKSTEP_FORMAT_GGUF_PARSE_H
 
+#include "base/file_map.h"
 #include "format/gguf.h"
-#include "format/map.h"
 #include "format/rows.h"
 
 #define GGUF_MAGIC "GGUF"

@@ -2,9 +2,9 @@
 #ifndef LOCKSTEP_FORMAT_HF_IMPL_H
 #define LOCKSTEP_FORMAT_HF_IMPL_H
 
+#include "base/file_map.h"
 #include "format/gguf_parse.h"
 #include "format/gguf_write.h"
-#include "format/map.h"
 #include "format/rows.h"
 #include "format/safetensors.h"
 

@@ -13,10 +13,10 @@
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
+#include "base/content.h"
 #include "cluster/client.h"
 #include "cluster/deployments.h"
 #include "cluster/model_files.h"
-#include "format/content.h"
 #include "net/wake.h"
 #include "node/addresses.h"
 #include "node/controller.h"

@@ -1,6 +1,6 @@
 /* controller_standby.c: whether this node could take over from the serving node, and if not,
  * why not. Users learn this before they need it. The digest of the whole model
- * (format/content.h) shows that the copy has the same bytes as the served one. A thread of its
+ * (base/content.h) shows that the copy has the same bytes as the served one. A thread of its
  * own reads it. The controller's thread calls these functions. */
 #include "node/controller_internal.h"
 

@@ -9,9 +9,9 @@
 #ifndef LOCKSTEP_NODE_REPORT_H
 #define LOCKSTEP_NODE_REPORT_H
 
+#include "base/content.h"
 #include "base/status.h"
 #include "cluster/deployment.h"
-#include "format/content.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -2,11 +2,11 @@
 #include "ranks/same_model.h"
 
 #include "base/clock.h"
+#include "base/content.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
-#include "format/content.h"
 #include "format/digest.h"
 #include "net/host_id.h"
 #include "weights/plan.h"

@@ -3,7 +3,7 @@
  *
  * Before they load, ranks compare what they opened: keys and tensors by name, type and size,
  * and a page or two of each tensor (format/digest.h). A copy may differ in other bytes. The
- * digest of the whole content shows that (format/content.h). It is not needed for ranks of one
+ * digest of the whole content shows that (base/content.h). It is not needed for ranks of one
  * machine that opened the same file. If a digest is not known yet, it is computed at once for a
  * small model. For a large one a thread that takes half a core computes it in the background,
  * and the digests are compared when all have them.

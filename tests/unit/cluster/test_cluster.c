@@ -1,6 +1,7 @@
 /* The cluster's key and what follows from it, which files a model is, and what a client makes
  * of answers.
  * labels: waits */
+#include "base/content.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"
@@ -8,7 +9,6 @@
 #include "cluster/model_files.h"
 #include "cluster/source.h"
 #include "cluster/store.h"
-#include "format/content.h"
 #include "net/http.h"
 #include "node/model_share.h"
 

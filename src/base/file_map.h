@@ -1,11 +1,11 @@
-/* map.h: a model's file, mapped for reading.
+/* file_map.h: a model's file, mapped for reading.
  *
  * A file that is modified in place changes in the map, too. Memory behind the end of a
  * truncated file is not accessible: reading it raises SIGBUS. So the owner of a map guards it,
  * and checks it before data read from it is used. A file that is replaced, renamed or deleted
  * does not change in the map. */
-#ifndef LOCKSTEP_FORMAT_MAP_H
-#define LOCKSTEP_FORMAT_MAP_H
+#ifndef LOCKSTEP_BASE_FILE_MAP_H
+#define LOCKSTEP_BASE_FILE_MAP_H
 
 #include "base/file_id.h"
 #include "base/status.h"

@@ -7,8 +7,8 @@
  * Reading 700 GB takes minutes. So a digest is stored with the file's identity, size and times
  * (file_id.h) in $XDG_CACHE_HOME/lockstep/digests (or ~/.cache), in one small file each. If any
  * of these changes, the digest is computed again. The caller must have called sodium_init(). */
-#ifndef LOCKSTEP_FORMAT_CONTENT_H
-#define LOCKSTEP_FORMAT_CONTENT_H
+#ifndef LOCKSTEP_BASE_CONTENT_H
+#define LOCKSTEP_BASE_CONTENT_H
 
 #include "base/file_id.h"
 #include "base/status.h"

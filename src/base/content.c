@@ -1,6 +1,6 @@
 /* content.c: Computes the digest of a model's files in the background, and stores known digests
  * on disk. */
-#include "format/content.h"
+#include "base/content.h"
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -1,5 +1,5 @@
-/* map.c: Maps a model's files, and notices when one changes or is cut short. */
-#include "format/map.h"
+/* file_map.c: Maps a model's files, and notices when one changes or is cut short. */
+#include "base/file_map.h"
 
 #include "base/mem.h"
 
