@@ -19,7 +19,7 @@ static const struct arch *const archs[] = {
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
-    &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,
+    &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,     &arch_deepseek4,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type
@@ -558,11 +558,11 @@ void hparams_find_biases(struct hparams *hp, const struct gguf *g) {
 static enum status read_gating(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t func;
     TRY(hparam_u32(hp, g, "expert_gating_func", 0, &func, err));
-    if (func > 3)
+    if (func > 4)
         return err_set(err, ST_UNSUPPORTED, "%s: %s.expert_gating_func %u is unknown",
                        gguf_path(g), hp->arch->name, func);
     static const enum gating by_number[] = {GATING_SOFTMAX, GATING_SOFTMAX, GATING_SIGMOID,
-                                            GATING_SOFTMAX_CHOSEN};
+                                            GATING_SOFTMAX_CHOSEN, GATING_SQRT_SOFTPLUS};
     if (func != 0)
         hp->moe.gating = by_number[func];
     return ST_OK;

@@ -16,6 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Ten times the deepest published model; a struct hparams has to fit a caller's small stack. */
+#define HPARAMS_LAYERS_MAX 1024
+
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN };
 
 struct rope_params {
@@ -62,9 +65,10 @@ enum attn_gate {
 };
 
 enum gating {
-    GATING_SOFTMAX,       /* weights are softmax probabilities of all experts */
-    GATING_SIGMOID,       /* each expert's sigmoid */
-    GATING_SOFTMAX_CHOSEN /* softmax over the chosen experts' logits */
+    GATING_SOFTMAX,        /* weights are softmax probabilities of all experts */
+    GATING_SIGMOID,        /* each expert's sigmoid */
+    GATING_SOFTMAX_CHOSEN, /* softmax over the chosen experts' logits */
+    GATING_SQRT_SOFTPLUS,  /* the root of each expert's softplus, ln(1 + e^x) */
 };
 
 /* Mixture of experts; n_experts = 0: none. */
@@ -83,8 +87,11 @@ struct moe_params {
     /* a group counts by its best expert, instead of by the sum of its best two */
     bool groups_by_best;
     enum gating gating;
-    bool normalize;     /* the chosen weights are divided by their sum */
-    float scale;        /* and multiplied with this */
+    bool normalize; /* the chosen weights are divided by their sum */
+    float scale;    /* and multiplied with this */
+    /* In this many first layers a token's experts are those of a table (ffn_gate_tid2eid), and
+     * have no bias. */
+    uint32_t n_hash;
     bool bias;          /* exp_probs_b: added to the probabilities for choosing only */
     bool biases;        /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
     bool shared_router; /* ffn_gate_inp_shexp: its sigmoid is the shared experts' weight */
@@ -116,6 +123,27 @@ struct indexer_params {
      * positions for its own query heads. A block's score is that of its best position. The last
      * n_local blocks are always selected. */
     uint32_t block, n_local;
+};
+
+/* A compressed key is of this many positions. */
+#define COMPRESS_FINE 4 /* overlaps the block before, and an indexer chooses among them */
+#define COMPRESS_COARSE 128
+
+/* Attention with one head that is both key and value, to a window of positions and to keys that
+ * are each made of a block of positions (compressed.c); n_groups = 0: none. */
+struct compress_params {
+    uint32_t q_rank;                    /* of the low-rank queries */
+    uint32_t n_groups, o_rank;          /* query heads share a low-rank output by groups */
+    uint8_t ratios[HPARAMS_LAYERS_MAX]; /* COMPRESS_*; 0: the layer sees its window alone */
+    /* Of the indexer in layers that are COMPRESS_FINE. */
+    uint32_t top_k, n_heads, k_dim;
+};
+
+/* Streams that are mixed before and after each half layer (hyper.c, arXiv 2512.24880);
+ * n_iterations = 0: none. Their number is n_streams. */
+struct hyper_params {
+    uint32_t n_iterations; /* that make the mixture doubly stochastic */
+    float eps;
 };
 
 /* Layers that keep a state of a fixed size in place of keys and values. */
@@ -153,8 +181,6 @@ enum layer_flags {
     LAYER_WINDOW = 16,  /* of an architecture whose file says which layers have one */
     LAYER_INDEXED = 32, /* has an indexer (struct indexer_params) */
 };
-/* Ten times the deepest published model; a struct hparams has to fit a caller's small stack. */
-#define HPARAMS_LAYERS_MAX 1024
 /* Keys that a query chooses. */
 #define HPARAMS_CHOSEN_MAX (1u << 20)
 /* Value heads that read the same key head, where they are tiled. */
@@ -188,6 +214,7 @@ struct hparams {
     struct moe_params moe;
     struct mla_params mla;
     struct indexer_params indexer;
+    struct compress_params compress;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
     struct situ_params situ;
@@ -219,6 +246,8 @@ struct hparams {
     /* The residual stream is several, of which the layers compute the first (streams.c); 0: it is
      * one. Then n_laurel is the rank of what a layer adds to its attention. */
     uint32_t n_streams, n_laurel;
+    struct hyper_params
+        hyper; /* which the layers compute of all streams, in place of the first */
     /* Not 0: each of this many layers leaves the residual stream to the later ones, which read a
      * mixture of all that were left and the current one (depth.c). */
     uint32_t mix_block;
@@ -226,7 +255,9 @@ struct hparams {
      * deviations on. */
     uint32_t n_sparse;
     float sparse_deviations;
-    uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
+    /* Positions that a windowed layer sees, itself included, or, if that is more, that it keeps
+     * (compressed.c); 0: no windows. */
+    uint32_t window;
     uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
     uint32_t chunk; /* layers with RoPE see the positions of their chunk only; 0: no chunks */
     struct query_growth query_growth;
@@ -259,7 +290,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
-    arch_step35, arch_gemma3n, arch_kimi_k3;
+    arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -306,6 +337,11 @@ static inline uint32_t hparams_q_rows(const struct hparams *hp, const struct att
 /* Dimensions of a head's result as the output product reads it. */
 static inline uint32_t hparams_out_dim(const struct hparams *hp, const struct attn_kind *kind) {
     return hp->mla.kv_rank != 0 ? hp->mla.v_dim : kind->v_dim;
+}
+
+/* Whether layers compute the first stream alone (streams.c). */
+static inline bool hparams_predicts_streams(const struct hparams *hp) {
+    return hp->n_streams != 0 && hp->hyper.n_iterations == 0;
 }
 
 /* Rows of attn_gate for a head; 0: there is no such matrix. */

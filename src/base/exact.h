@@ -106,6 +106,16 @@ static inline double exact_log64(double x) {
     return fma(n, EXACT_LN2_HI64, fma(n, EXACT_LN2_LO64, 2.0 * s * p));
 }
 
+/* ln(1 + e^x), in double; where e^x is small by its series. */
+static inline float exact_softplus(float x) {
+    if (!(x <= 20.0f))
+        return x; /* NaN too */
+    if (x < -80.0f)
+        return 0.0f;
+    double e = exact_exp64((double)x);
+    return (float)(x < -12.0f ? e * (1.0 - 0.5 * e) : exact_log64(1.0 + e));
+}
+
 /* x to the power of y. By multiplication where y is whole, so exact where the result is; else
  * accurate to about 1e-13. NaN for x < 0 and a y that is not whole. */
 static inline double exact_pow64(double x, double y) {

@@ -39,6 +39,14 @@ static void swiglu_limited(const struct kernels *k, float *gate, const float *up
     }
 }
 
+static void clamp_halves(float *gate, float *up, float limit, size_t n) {
+    for (size_t i = 0; i < n; i++) { /* NaN stays */
+        gate[i] = gate[i] > limit ? limit : gate[i];
+        up[i] = up[i] > limit ? limit : up[i];
+        up[i] = up[i] < -limit ? -limit : up[i];
+    }
+}
+
 static void geglu(const struct kernels *k, float *gate, const float *up, size_t n) {
     float e[CHUNK] = {0};
     for (size_t i = 0; i < n; i++) {
@@ -71,7 +79,9 @@ static void relu2(float *gate, size_t n) {
 
 void ffn_activate(const struct kernels *k, enum ffn_act act, struct situ_params situ,
                   float limit, float *gate, float *up, size_t n) {
-    if (act == FFN_SWIGLU && limit == 0.0f) {
+    if (act == FFN_SWIGLU_CLAMPED && limit != 0.0f)
+        clamp_halves(gate, up, limit, n);
+    if (act == FFN_SWIGLU_CLAMPED || (act == FFN_SWIGLU && limit == 0.0f)) {
         k->swiglu(gate, gate, up, n);
         return;
     }

@@ -5,11 +5,12 @@
 #include "kernels/kernels.h"
 
 enum ffn_act {
-    FFN_SWIGLU,     /* silu(gate) * up */
-    FFN_SWIGLU_OAI, /* gpt-oss: clamped, silu with 1.702, (up + 1) */
-    FFN_GEGLU,      /* gelu(gate) * up, the tanh form */
-    FFN_SITU,       /* Kimi K3: both halves bounded by tanh */
-    FFN_RELU2,      /* the square of max(up, 0): there is no gate */
+    FFN_SWIGLU,         /* silu(gate) * up */
+    FFN_SWIGLU_CLAMPED, /* the same with gate and up limited before it */
+    FFN_SWIGLU_OAI,     /* gpt-oss: clamped, silu with 1.702, (up + 1) */
+    FFN_GEGLU,          /* gelu(gate) * up, the tanh form */
+    FFN_SITU,           /* Kimi K3: both halves bounded by tanh */
+    FFN_RELU2,          /* the square of max(up, 0): there is no gate */
 };
 
 /* Of FFN_SITU. */
@@ -19,6 +20,7 @@ struct situ_params {
 
 /* gate = act(gate) * up, [n] both. up is overwritten if the form needs space.
  *   FFN_SWIGLU      silu(gate) * up; limit > 0: min(silu(gate), limit) * clamp(up, -limit, limit)
+ *   FFN_SWIGLU_CLAMPED  silu(min(gate, limit)) * clamp(up, -limit, limit); limit 0: FFN_SWIGLU
  *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
  *                   (gpt-oss's reference code)
  *   FFN_GEGLU       0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * up, with tanh(z) as

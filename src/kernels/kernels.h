@@ -177,6 +177,9 @@ struct kv_shape {
     bool latent; /* V is the first v_dim <= k_dim values of K */
     uint32_t n_kv_heads;
     uint32_t k_dim, v_dim;
+    /* Positions of a page; 0: KV_PAGE. 16, or of a latent cache any number: pages of which a
+     * kernel is given one at a time. */
+    uint32_t n_slots;
 };
 /* Where the parts of one head in one page begin, in bytes. */
 struct kv_layout {

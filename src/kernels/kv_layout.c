@@ -14,10 +14,11 @@ struct kv_layout kv_layout(const struct kv_shape *s) {
     size_t value = kv_value_bytes(s->type), scale = s->type == KV_Q8_0 ? 2 : 0;
     size_t k = s->latent ? round_up(s->k_dim, TILE_ROWS) : s->k_dim;
     size_t v = s->latent ? 0 : round_up(s->v_dim, TILE_ROWS);
-    struct kv_layout l = {.k_scales = KV_PAGE * k * value};
-    l.v = l.k_scales + KV_PAGE * n_blocks(k) * scale;
-    l.v_scales = l.v + KV_PAGE * v * value;
-    l.bytes = l.v_scales + KV_PAGE * n_blocks(v) * scale;
+    size_t n = s->n_slots != 0 ? s->n_slots : KV_PAGE;
+    struct kv_layout l = {.k_scales = n * k * value};
+    l.v = l.k_scales + n * n_blocks(k) * scale;
+    l.v_scales = l.v + n * v * value;
+    l.bytes = l.v_scales + n * n_blocks(v) * scale;
     if (s->latent) {
         l.v = 0;
         l.v_scales = l.k_scales;

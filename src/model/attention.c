@@ -616,6 +616,8 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
     bool latent = m->hp->mla.kv_rank != 0;
+    if (lw->compressed != NULL)
+        return compressed_forward(r, pool, thread, lw, layer);
     if (thread == 0) { /* while the others begin: barriers follow before anybody looks */
         point_at_pages(r, layer);
         indexer_point_at_pages(r, lw, layer);

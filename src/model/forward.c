@@ -382,9 +382,12 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
     }
     struct acts *all[] = {&m->x_act,           &m->att_act,       &m->ff_act,
                           &m->shared_act,      &m->router_act,    &m->input.mid_act,
-                          &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act};
+                          &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act,
+                          &m->hyper.act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
+    for (uint32_t g = 0; g < m->compressed.n_groups; g++)
+        acts_set_tokens(&m->compressed.group_act[g], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
         acts_set_tokens(&m->recurrent.out_act[j], w->step.n_tokens);
     for (uint32_t h = 0;
@@ -651,7 +654,7 @@ static void step_forward(struct forward_pass *r, struct pool *pool, int thread) 
     if (m->hp->n_layer_input != 0 && m->w.n_layers != 0)
         layer_inputs_forward(r, pool);
     if (m->hp->n_streams != 0 && m->share->stage == 0)
-        streams_begin(r, pool);
+        hparams_predicts_streams(m->hp) ? streams_begin(r, pool) : hyper_start(r, pool);
     if (m->share->stage > 0 && !stage_receive(r, pool, thread))
         return;
     for (uint32_t layer = 0; layer < m->w.n_layers; layer++)
@@ -662,7 +665,7 @@ static void step_forward(struct forward_pass *r, struct pool *pool, int thread) 
     if (m->share->stage + 1 < plan->pp && !stage_send(r, pool, thread))
         return;
     if (m->hp->n_streams != 0 && m->share->last_stage && r->whole->n_outputs != 0)
-        streams_end(r, pool);
+        hparams_predicts_streams(m->hp) ? streams_end(r, pool) : hyper_join(r, pool);
     for (uint32_t first = 0; first < r->whole->n_outputs; first += LOGIT_ROWS)
         if (!output_rows(r, pool, thread, first,
                          MIN(r->whole->n_outputs - first, (uint32_t)LOGIT_ROWS)))
@@ -744,9 +747,13 @@ static void note_pages(struct model *m, const struct step *step) {
             kv_prefault_note(m->kv_prefault, KV_WHOLE, step->pages[seq->page_begin + page]);
             kv_prefault_note(m->index.kv_prefault, KV_WHOLE,
                              step->pages[seq->page_begin + page]);
-            if (m->hp->window != 0)
-                kv_prefault_note(m->kv_prefault, KV_WINDOW,
-                                 step->window_pages[seq->window_begin + page - first]);
+            kv_prefault_note(m->compressed.kv_prefault, KV_WHOLE,
+                             step->pages[seq->page_begin + page]);
+            if (m->hp->window == 0)
+                continue;
+            const uint32_t id = step->window_pages[seq->window_begin + page - first];
+            kv_prefault_note(m->kv_prefault, KV_WINDOW, id);
+            kv_prefault_note(m->compressed.kv_prefault, KV_WINDOW, id);
         }
     }
 }
@@ -763,6 +770,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
     uint64_t began = clock_ns();
     kv_prefault_step_begin(m->kv_prefault);
     kv_prefault_step_begin(m->index.kv_prefault);
+    kv_prefault_step_begin(m->compressed.kv_prefault);
     note_pages(m, step);
     r.sharded = m->shards && r.n_microbatches == 1 && step->n_tokens >= SHARD_LEAST;
     if (r.sharded)
@@ -772,6 +780,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
     pool_run(m->pool, step_thread, &r);
     kv_prefault_step_end(m->kv_prefault);
     kv_prefault_step_end(m->index.kv_prefault);
+    kv_prefault_step_end(m->compressed.kv_prefault);
     uint64_t ended = clock_ns();
     m->times.step_ns += ended - began;
     trace_note(&m->trace, TRACE_STEP, began, ended, step->n_tokens);

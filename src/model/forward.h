@@ -153,6 +153,16 @@ void streams_predict(struct forward_pass *r, struct pool *pool, const struct lay
 void streams_laurel(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 void streams_correct(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 
+/* hyper.c: of all tokens of the step: the streams of the embeddings in m->x, on the first stage,
+ * and m->x of the streams in the end, on the last. */
+void hyper_start(struct forward_pass *r, struct pool *pool);
+void hyper_join(struct forward_pass *r, struct pool *pool);
+/* Of this rank's tokens: what a half layer has left in acc goes to the streams; the coefficients
+ * of the next half layer, and what it reads, packed in x_act. */
+void hyper_take(struct forward_pass *r, struct pool *pool);
+void hyper_half(struct forward_pass *r, struct pool *pool, const struct hyper_weights *w,
+                const float *norm);
+
 /* depth.c, one thread: out = what token t of the whole step reads, of n_kept streams and x; then x
  * is kept if it is to be, and begins anew. layer: of the model. */
 void depth_mix_token(const struct model *m, float *out, const float *x, size_t t,
@@ -167,6 +177,14 @@ static inline size_t depth_width(const struct model *m) {
  * lost. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
+/* compressed.c: the same of a layer that attends to compressed keys. */
+bool compressed_forward(struct forward_pass *r, struct pool *pool, int thread,
+                        const struct layer_weights *lw, uint32_t layer);
+/* Opening: sizes of buffers, the floats of a thread's scratch, the caches. */
+void compressed_size(struct model *m);
+size_t compressed_scratch_floats(const struct hparams *hp);
+enum status compressed_open(struct model *m, struct err *err);
+void compressed_close(struct model *m);
 /* indexer.c. Of a layer without an indexer these do nothing and return 0.
  * Its products of x, whose first token is the step's `first`: at most 2. */
 size_t indexer_products_of_x(struct model *m, const struct layer_weights *lw,

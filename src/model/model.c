@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "model/compressed.h"
 #include "model/forward.h"
 
 #include <stdio.h>
@@ -67,7 +68,7 @@ static void need(struct forms *n, const struct wmat *w) {
  * tokens sharded to this rank. */
 struct all_needs {
     struct forms x, x_own, router, input, laurel, att, ffn, shared, expert, expert_mid, low,
-        nope, result, recurrent, recurrent_low[2], latent;
+        nope, result, recurrent, recurrent_low[2], latent, hyper, group;
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -79,6 +80,20 @@ static void need_recurrent(struct all_needs *n, const struct recurrent_weights *
     need(&n->recurrent_low[1], &w->gates);
 }
 
+static void need_compressed(struct all_needs *n, const struct layer_weights *lw,
+                            uint32_t n_groups) {
+    const struct compressed_weights *w = lw->compressed;
+    const struct wmat *from_x[] = {&w->q_a,          &w->kv,       &w->keys.kv,
+                                   &w->keys.gate,    &w->index.kv, &w->index.gate,
+                                   &w->index_weights};
+    for (size_t i = 0; i < ARRAY_LEN(from_x); i++)
+        need(&n->x_own, from_x[i]);
+    need(&n->low, &lw->q);
+    need(&n->low, &w->index_q);
+    for (uint32_t g = 0; g < n_groups; g++)
+        need(&n->group, &w->out_a[g]);
+}
+
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
                        const struct moe_params *moe) {
     const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->head_gate, &lw->ffn.gate, &lw->ffn.up};
@@ -86,7 +101,10 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
         need(&n->x, from_x[i]);
     need(&n->x_own, &lw->mla.q_a);
     need(&n->x_own, &lw->mla.kv_a);
-    need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
+    if (lw->compressed == NULL)
+        need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
+    need(&n->hyper, &lw->attn_hyper.fn);
+    need(&n->hyper, &lw->ffn_hyper.fn);
     if (lw->index != NULL) {
         struct forms *x = lw->mla.kv_a.n_rows != 0 ? &n->x_own : &n->x;
         need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->index->q);
@@ -167,6 +185,50 @@ static void alloc_indexer(struct model *m, struct layout *lay) {
     want(lay, &b->pages, m->n_pages_max, sizeof *b->pages);
 }
 
+static enum status alloc_compressed(struct model *m, struct layout *lay,
+                                    const struct all_needs *needs, size_t threads,
+                                    struct err *err) {
+    const struct compress_params *p = &m->hp->compress;
+    struct compressed_buffers *b = &m->compressed;
+    struct mla_buffers *low = &m->mla;
+    const size_t n = m->cfg.n_tokens_max;
+    if (p->n_groups == 0)
+        return ST_OK;
+    b->group_act = mem_calloc(b->n_groups, sizeof *b->group_act);
+    if (b->group_act == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers");
+    low->ld_q_low = round_up(p->q_rank, TILE_ROWS);
+    want(lay, &low->q_low, n * low->ld_q_low, sizeof(float));
+    want_acts(lay, &low->q_low_act, n, p->q_rank, needs->low);
+    want(lay, &b->raw, n * b->ld_raw, sizeof(float));
+    want(lay, &b->index_q, n * b->ld_index_q, sizeof(float));
+    if (b->ld_chosen != 0) {
+        want(lay, &b->scores, INDEX_TOGETHER * b->ld_scores, sizeof(float));
+        want(lay, &b->chosen, n * b->ld_chosen, sizeof *b->chosen);
+        want(lay, &b->n_chosen, n, sizeof *b->n_chosen);
+    }
+    want(lay, &b->seen, threads * b->seen_bytes, 1);
+    want(lay, &b->seen_pages, threads * b->n_seen_pages, sizeof *b->seen_pages);
+    for (uint32_t g = 0; g < b->n_groups; g++)
+        want_acts(lay, &b->group_act[g], n,
+                  m->hp->n_heads / p->n_groups * (size_t)m->hp->head_dim, needs->group);
+    want(lay, &b->low_out, n * b->n_groups * b->low_stride, sizeof(float));
+    want(lay, &b->low, n * b->n_groups * p->o_rank, sizeof(float));
+    want(lay, &b->products, b->n_groups, sizeof *b->products);
+    return ST_OK;
+}
+
+static void alloc_hyper(struct model *m, struct layout *lay, const struct all_needs *needs) {
+    struct hyper_buffers *b = &m->hyper;
+    const size_t n = m->cfg.n_tokens_max, n_streams = m->hp->n_streams;
+    if (m->hp->hyper.n_iterations == 0)
+        return;
+    b->ld_mix = round_up(n_streams * (n_streams + 2), TILE_ROWS);
+    want(lay, &b->mix, n * b->ld_mix, sizeof(float));
+    want_acts(lay, &b->act, n, n_streams * m->hp->n_embd, needs->hyper);
+    want(lay, &m->streams.all, n * n_streams * m->hp->n_embd, sizeof(float));
+}
+
 static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs,
                       size_t threads) {
     const struct moe_params *p = &m->hp->moe;
@@ -229,7 +291,7 @@ static void alloc_streams(struct model *m, struct layout *lay, const struct all_
     struct stream_buffers *b = &m->streams;
     size_t n = m->cfg.n_tokens_max, e = m->hp->n_embd;
     want(lay, &m->kept, n * depth_width(m), sizeof(float));
-    if (m->hp->n_streams == 0)
+    if (!hparams_predicts_streams(m->hp))
         return;
     b->ld_low = round_up(m->hp->n_laurel, TILE_ROWS);
     b->ld_square = round_up(e, TILE_ROWS);
@@ -274,15 +336,16 @@ static void widen_rows(struct model *m, const struct attn_kind *kind,
                        const struct head_share *own) {
     const struct hparams *hp = m->hp;
     size_t heads = own->end - own->begin, kv_heads = own->kv_end - own->kv_begin;
-    bool latent = hp->mla.kv_rank != 0;
+    bool latent = hp->mla.kv_rank != 0, one = hp->compress.n_groups != 0;
     size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hparams_q_rows(hp, kind);
-    size_t k = latent ? kind->head_dim : kv_heads * kind->head_dim;
-    size_t v = latent ? 0 : kv_heads * kind->v_dim;
+    size_t k = latent || one ? kind->head_dim : kv_heads * kind->head_dim;
+    size_t v = latent || one ? 0 : kv_heads * kind->v_dim;
     const struct kv_shape shape = model_kv_shape(hp, m->share, kind, m->cfg.kv_type);
     m->ldq = MAX(m->ldq, round_up(heads * key, TILE_ROWS));
     m->ldk = MAX(m->ldk, round_up(k, TILE_ROWS));
     m->ldv = MAX(m->ldv, round_up(v, TILE_ROWS));
     m->ld_att = MAX(m->ld_att, heads * hparams_out_dim(hp, kind));
+    m->ld_att = MAX(m->ld_att, (size_t)m->compressed.n_groups * hp->compress.o_rank);
     m->ld_gates = MAX(m->ld_gates, round_up(heads * hparams_gate_dim(hp, kind), TILE_ROWS));
     m->scratch_floats = MAX(m->scratch_floats, round_up(attn_scratch_floats(&shape), 16));
 }
@@ -311,6 +374,7 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
         want(lay, &m->rope[i].sin, n * n_pairs, sizeof(float));
     }
     m->scratch_floats = MAX(m->scratch_floats, round_up(indexer_scratch_floats(m), 16));
+    m->scratch_floats = MAX(m->scratch_floats, round_up(compressed_scratch_floats(hp), 16));
     want(lay, &m->q, n * m->ldq, sizeof(float));
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
@@ -362,10 +426,16 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     struct all_needs needs = {0};
     for (uint32_t i = 0; i < hp->n_ff_widths; i++)
         ff = MAX(ff, sh->ff[i].end - sh->ff[i].begin);
-    for (uint32_t i = 0; i < m->w.n_layers; i++)
+    if (hp->compress.n_groups != 0)
+        compressed_size(m);
+    for (uint32_t i = 0; i < m->w.n_layers; i++) {
         need_layer(&needs, &m->w.layers[i], latent_heads, &hp->moe);
+        if (hp->compress.n_groups != 0)
+            need_compressed(&needs, &m->w.layers[i], m->compressed.n_groups);
+    }
+    need(&needs.hyper, &m->w.hyper_end.fn);
     need(&needs.x_own, &m->w.input_proj);
-    for (uint32_t i = 1; i < hp->n_streams; i++) {
+    for (uint32_t i = 1; i < hp->n_streams && hparams_predicts_streams(hp); i++) {
         need(&needs.x_own, &m->w.stream_in[i - 1]);
         need(&needs.x_own, &m->w.stream_out[i - 1]);
     }
@@ -387,6 +457,8 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     want_acts(lay, &m->ff_act, n, ff, needs.ffn);
     TRY(alloc_mla(m, lay, &needs, err));
     alloc_indexer(m, lay);
+    TRY(alloc_compressed(m, lay, &needs, (size_t)n_threads, err));
+    alloc_hyper(m, lay, &needs);
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
     alloc_layer_inputs(m, lay, &needs);
@@ -558,6 +630,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = indexer_open(m, err);
     if (st == ST_OK)
+        st = compressed_open(m, err);
+    if (st == ST_OK)
         st = recurrent_states_open(&m->states, recurrent_state_bytes(hp, m->share),
                                    m->cfg.n_states, err);
     if (st == ST_OK)
@@ -594,6 +668,7 @@ void model_close(struct model *m) {
     mem_free(m->suppressed);
     recurrent_states_close(&m->states);
     indexer_close(m);
+    compressed_close(m);
     kv_prefault_close(m->kv_prefault);
     kv_close(&m->kv);
     weights_free(&m->w);
@@ -604,7 +679,7 @@ struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
                                const struct attn_kind *kind, enum kv_type type) {
     const struct head_share *own = &sh->heads[kind - hp->attn];
     return (struct kv_shape){.type = type,
-                             .latent = hp->mla.kv_rank != 0,
+                             .latent = hp->mla.kv_rank != 0 || hp->compress.n_groups != 0,
                              .n_kv_heads = own->kv_end - own->kv_begin,
                              .k_dim = kind->head_dim,
                              .v_dim = kind->v_dim};
@@ -629,6 +704,11 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
             bytes[keep.kind] += kv_page_bytes(&keep.shape);
         if (indexer_has_keys(hp, i))
             bytes[KV_WHOLE] += kv_page_bytes(&index);
+        struct kv_keep more[COMPRESSED_PARTS];
+        compressed_keeps(more, hp, sh, i, type);
+        for (int part = 0; part < COMPRESSED_PARTS; part++)
+            if (more[part].kind != KV_NONE)
+                bytes[more[part].kind] += kv_page_bytes(&more[part].shape);
     }
 }
 
@@ -669,6 +749,7 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     mem_free(m.mla.nope_act);
     mem_free(m.mla.result_act);
     mem_free(m.recurrent.out_act);
+    mem_free(m.compressed.group_act);
     weights_free(&m.w);
     return st;
 }
@@ -700,11 +781,11 @@ const struct weights *model_weights(const struct model *m) {
 }
 
 size_t model_kv_bytes(const struct model *m) {
-    return m->kv.data_bytes + m->index.kv.data_bytes;
+    return m->kv.data_bytes + m->index.kv.data_bytes + m->compressed.kv.data_bytes;
 }
 
 size_t model_kv_window_bytes(const struct model *m) {
-    return m->kv.kind_bytes[KV_WINDOW];
+    return m->kv.kind_bytes[KV_WINDOW] + m->compressed.kv.kind_bytes[KV_WINDOW];
 }
 
 size_t model_state_bytes(const struct model *m) {

@@ -37,7 +37,7 @@ struct rope_angles {
 
 /* Latent attention; heads are this share's. */
 struct mla_buffers {
-    float *q_low; /* [n, ld_q_low] */
+    float *q_low; /* [n, ld_q_low]: of compressed.c too, and the packed ones */
     size_t ld_q_low;
     struct acts q_low_act;
     struct acts *nope_act, *result_act; /* [heads] of [n, nope], [n, kv_rank] */
@@ -67,6 +67,35 @@ struct index_buffers {
     size_t ld_chosen;   /* 0: no context is so long that a selection is needed */
     uint32_t *n_chosen; /* [n, n_choosers] */
     const uint8_t **pages; /* [n_pages_max] of the running layer */
+};
+
+/* Attention to compressed keys (compressed.c); groups of heads are this share's. */
+struct compressed_buffers {
+    const struct indexer_kernels *k;
+    struct kv_cache kv; /* COMPRESSED_PARTS of each layer of the stage */
+    struct kv_prefault *kv_prefault;
+    float *raw; /* [n, ld_raw]: products of x for compressed keys, and the index's weights */
+    float *index_q;              /* [n, ld_index_q] */
+    float *scores;               /* [INDEX_TOGETHER, ld_scores] of compressed keys */
+    uint32_t *chosen, *n_chosen; /* [n, ld_chosen], [n] of the whole step; ascending blocks */
+    size_t ld_raw, ld_index_q, ld_scores;
+    size_t ld_chosen; /* 0: no context is so long that a selection is needed */
+    uint8_t *seen;    /* [n_threads, seen_bytes]: what a token sees, copied side by side */
+    const uint8_t **seen_pages; /* [n_threads, n_seen_pages] */
+    size_t seen_bytes;
+    uint32_t n_seen_pages, n_groups;
+    struct acts *group_act; /* [n_groups]: results of a group's heads */
+    float *low_out;         /* [n, n_groups, low_stride]: low-rank outputs, */
+    float *low;             /* [n, n_groups, o_rank]: close together */
+    size_t low_stride;
+    struct product *products; /* [n_groups] */
+};
+
+/* Mixed residual streams (hyper.c). */
+struct hyper_buffers {
+    struct acts act; /* of all streams of a token side by side */
+    float *mix;      /* [n, ld_mix]: products of these, then coefficients */
+    size_t ld_mix;
 };
 
 /* Recurrent layers; heads and units are this share's. */
@@ -211,6 +240,8 @@ struct model {
     float *kept; /* [n, streams kept, n_embd] (depth.c) */
     struct mla_buffers mla;
     struct index_buffers index;
+    struct compressed_buffers compressed;
+    struct hyper_buffers hyper;
     struct moe_buffers moe;
     struct recurrent_buffers recurrent;
     float *out_rows; /* [LOGIT_ROWS, n_embd] */

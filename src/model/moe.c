@@ -25,7 +25,9 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
     float *logits = b->logits + t * b->ld_logits;
     if (w->router_bias != NULL)
         m->k->add(logits, w->router_bias, p->n_experts);
-    router_choose(m->k, p, logits, w->choice_bias,
+    const int32_t *given =
+        w->of_token != NULL ? w->of_token + (size_t)r->step->tokens[t] * p->n_used : NULL;
+    router_choose(m->k, p, logits, w->choice_bias, given,
                   b->router_scratch + (size_t)thread * p->n_experts,
                   b->choices + t * p->n_used);
     for (struct choice *c = b->choices + t * p->n_used, *end = c + p->n_used;

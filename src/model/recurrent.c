@@ -198,16 +198,6 @@ static float sigmoid(float x) {
     return 1.0f / (1.0f + exact_exp(-x));
 }
 
-/* ln(1 + e^x), in double; where e^x is small by its series. */
-static float softplus(float x) {
-    if (!(x <= 20.0f))
-        return x; /* NaN too */
-    if (x < -80.0f)
-        return 0.0f;
-    double e = exact_exp64((double)x);
-    return (float)(x < -12.0f ? e * (1.0 - 0.5 * e) : exact_log64(1.0 + e));
-}
-
 /* Where head h's beta and alpha are in the row; they become beta and decay. */
 static void gates_of(const struct model *m, float *row, uint32_t h, float **beta,
                      float **alpha) {
@@ -238,7 +228,7 @@ static void delta_gates(const struct model *m, const struct recurrent_weights *w
     gates_of(m, row, h, &beta, &alpha);
     *beta = sigmoid(*beta);
     for (uint32_t i = 0; i < n && p->least_decay == 0.0f; i++)
-        alpha[i] = exact_exp(w->a[h] * softplus(alpha[i] + dt_bias[i]));
+        alpha[i] = exact_exp(w->a[h] * exact_softplus(alpha[i] + dt_bias[i]));
     for (uint32_t i = 0; i < n && p->least_decay != 0.0f; i++)
         alpha[i] = exact_exp(p->least_decay * sigmoid(-w->a[h] * (alpha[i] + dt_bias[i])));
 }
@@ -282,7 +272,7 @@ static void mamba2_begin(const struct model *m, const struct recurrent_weights *
     uint32_t h = m->recurrent.lay.first_unit + local;
     float *dt, *decay;
     gates_of(m, row, h, &dt, &decay);
-    *dt = softplus(*dt + w->dt_bias[h]);
+    *dt = exact_softplus(*dt + w->dt_bias[h]);
     *decay = exact_exp(*dt * w->a[h]);
 }
 

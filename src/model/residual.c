@@ -103,6 +103,10 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
 void residual_end_layer(struct forward_pass *r, struct pool *pool,
                         const struct layer_weights *lw) {
     const bool has_input = lw->input.gate.n_rows != 0;
+    if (lw->attn_hyper.scale != NULL) {
+        hyper_take(r, pool);
+        return;
+    }
     const struct tokens mine = r->mine;
     struct result res = result_of_layer(lw);
     size_t begin, end;
@@ -124,6 +128,12 @@ void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t la
     const bool several = r->m->hp->n_streams != 0;
     struct result res = {0};
     bool add = layer != 0;
+    if (lw->attn_hyper.scale != NULL) {
+        if (add)
+            hyper_take(r, pool);
+        hyper_half(r, pool, &lw->attn_hyper, norm);
+        return;
+    }
     if (add)
         res = result_of_layer(lw - 1);
     if (add && lw[-1].input.gate.n_rows != 0) {
@@ -143,6 +153,11 @@ void residual_after_mixer(struct forward_pass *r, struct pool *pool,
     const struct result res = {.post_norm = lw->attn_post_norm,
                                .laurel = r->m->hp->n_streams != 0};
     const uint32_t layer = r->m->share->layer_begin + (uint32_t)(lw - r->m->w.layers);
+    if (lw->ffn_hyper.scale != NULL) {
+        hyper_take(r, pool);
+        hyper_half(r, pool, &lw->ffn_hyper, lw->ffn_norm);
+        return;
+    }
     norm_pack(r, pool, &res, &(struct mixture){lw->ffn_score, layer, false}, lw->ffn_norm);
 }
 

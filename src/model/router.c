@@ -1,6 +1,7 @@
 /* router.c: Chooses the experts of a token, and their weights. */
 #include "model/router.h"
 
+#include "base/exact.h"
 #include "base/util.h"
 #include "kernels/activation.h"
 
@@ -57,20 +58,57 @@ static void take_best(const struct moe_params *p, float *rank, const float *prob
     }
 }
 
+static void choose(const struct moe_params *p, const float *probs, const float *choice_bias,
+                   float *rank, struct choice *out) {
+    for (uint32_t i = 0; i < p->n_experts; i++) {
+        float r = probs[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
+        /* A broken model's are the last, but some: no expert is chosen twice. */
+        rank[i] = r == r ? r : -INFINITY;
+    }
+    if (p->n_groups > 1)
+        keep_best_groups(p, rank);
+    take_best(p, rank, probs, out);
+}
+
+static bool is_among(const struct choice *list, uint32_t n, uint32_t expert) {
+    for (uint32_t j = 0; j < n; j++)
+        if (list[j].expert == expert)
+            return true;
+    return false;
+}
+
+/* No expert is there twice: where one is given again, another takes its place and has no weight. */
+static void take_given(const struct moe_params *p, const int32_t *given, const float *probs,
+                       struct choice *out) {
+    for (uint32_t j = 0; j < p->n_used; j++)
+        out[j] = (struct choice){(uint32_t)given[j], probs[given[j]]};
+    for (uint32_t j = 1; j < p->n_used; j++) {
+        uint32_t first = 0, other = 0;
+        while (out[first].expert != out[j].expert)
+            first++;
+        if (first == j)
+            continue;
+        out[first].weight += out[j].weight;
+        while (is_among(out, p->n_used, other))
+            other++;
+        out[j] = (struct choice){other, 0.0f};
+    }
+}
+
 void router_choose(const struct kernels *k, const struct moe_params *p, float *logits,
-                   const float *choice_bias, float *scratch, struct choice *out) {
+                   const float *choice_bias, const int32_t *given, float *scratch,
+                   struct choice *out) {
     if (p->gating == GATING_SOFTMAX)
         softmax(k, logits, p->n_experts);
     else if (p->gating == GATING_SIGMOID)
         sigmoids(k, logits, p->n_experts);
-    for (uint32_t i = 0; i < p->n_experts; i++) {
-        float rank = logits[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
-        /* A broken model's are the last, but some: no expert is chosen twice. */
-        scratch[i] = rank == rank ? rank : -INFINITY;
-    }
-    if (p->n_groups > 1)
-        keep_best_groups(p, scratch);
-    take_best(p, scratch, logits, out);
+    else if (p->gating == GATING_SQRT_SOFTPLUS)
+        for (uint32_t i = 0; i < p->n_experts; i++)
+            logits[i] = sqrtf(exact_softplus(logits[i]));
+    if (given != NULL)
+        take_given(p, given, logits, out);
+    else
+        choose(p, logits, choice_bias, scratch, out);
 
     float weights[256], sum = 0.0f;
     uint32_t n = MIN(p->n_used, (uint32_t)ARRAY_LEN(weights));

@@ -104,6 +104,15 @@ static uint32_t joined_parts(const struct hparams *hp, const struct gguf *g, con
     return n;
 }
 
+/* Query heads that stay together: of a low-rank output those of whole groups. */
+static uint32_t head_unit(const struct hparams *hp, const struct gguf *g,
+                          const struct attn_kind *kind) {
+    const struct compress_params *c = &hp->compress;
+    if (c->n_groups == 0)
+        return joined_parts(hp, g, "attn_output", hparams_out_dim(hp, kind));
+    return kind->n_heads / c->n_groups * joined_parts(hp, g, "attn_output_b", c->o_rank);
+}
+
 /* Cuts n units into n_parts by weights: bounds[i] = round(n * (w0 + ... + w(i-1)) / sum w). */
 static void cut(uint32_t n, const double *weights, int n_parts, uint32_t *bounds) {
     double sum = 0, upto = 0;
@@ -304,7 +313,7 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
                         : joined_parts(hp, g, recurrent_out_name(hp), recurrent_unit_cols(hp)),
     };
     for (uint32_t i = 0; i < hp->n_attn; i++)
-        c.heads[i].unit = joined_parts(hp, g, "attn_output", hparams_out_dim(hp, &hp->attn[i]));
+        c.heads[i].unit = head_unit(hp, g, &hp->attn[i]);
     for (uint32_t i = 0; i < hp->n_ff_widths; i++)
         c.ffs[i].segment = plan_ffn_segment(hp->ff_widths[i]);
     for (int s = 0; s < pp; s++) {

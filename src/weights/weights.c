@@ -43,6 +43,7 @@ enum status weights_load(struct weights *out, const struct gguf *g, const struct
     mem_free(ld.row_bufs);
     mem_free(ld.slices);
     mem_free(ld.vecs);
+    mem_free(ld.tables);
     return st;
 }
 
@@ -89,6 +90,7 @@ static enum status describe(struct weights *out, const struct gguf *g, const str
         weights_free(&w);
     mem_free(ld.slices);
     mem_free(ld.vecs);
+    mem_free(ld.tables);
     return st;
 }
 

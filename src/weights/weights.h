@@ -25,11 +25,13 @@ struct ffn_weights {
 };
 
 struct moe_weights {
-    struct wmat router;               /* [n_experts, n_embd]: whole on every rank */
-    const float *router_bias;         /* [n_experts]; NULL: none */
-    const float *router_scale;        /* [n_embd]: of what it reads; NULL: it reads x_act */
-    const float *expert_scale;        /* [n_experts]: of the chosen weights; NULL: none */
-    const float *choice_bias;         /* [n_experts]; NULL: none */
+    struct wmat router;        /* [n_experts, n_embd]: whole on every rank */
+    const float *router_bias;  /* [n_experts]; NULL: none */
+    const float *router_scale; /* [n_embd]: of what it reads; NULL: it reads x_act */
+    const float *expert_scale; /* [n_experts]: of the chosen weights; NULL: none */
+    const float *choice_bias;  /* [n_experts]; NULL: none */
+    const int32_t
+        *of_token; /* [n_vocab, n_used]: experts, which are not chosen; NULL: they are */
     struct ffn_weights *experts;      /* [n_experts]; those that are not held have no rows */
     const float *gate_bias, *up_bias; /* [n_experts, bias_stride] of the columns held */
     const float *down_bias; /* [n_experts, n_embd]: on the stage's first member only */
@@ -58,6 +60,30 @@ struct index_weights {
     struct wmat k;       /* [k_dim, n_embd] */
     struct wmat weights; /* [heads, n_embd] of the scores of heads; no rows: one head chooses */
     const float *q_norm, *k_norm, *k_norm_bias; /* [k_dim]; NULL: none */
+};
+
+/* What makes one key of a block of tokens; whole on every rank. Rows are head_dim or, where a block
+ * overlaps the one before, twice that: first what it gives to the next block's key. */
+struct compressor_weights {
+    struct wmat kv, gate; /* [width, n_embd]; no rows: none */
+    const float *ape;     /* [ratio, width rounded up to tiles]: added to the gates */
+    const float *norm;    /* [dim] */
+};
+
+/* Attention to compressed keys (compressed.c); q and o of the layer are of the heads held. */
+struct compressed_weights {
+    uint32_t ratio;
+    struct wmat q_a, kv; /* [q_rank, n_embd], [head_dim, n_embd]: whole, as all but out_a is */
+    const float *q_a_norm, *kv_norm;
+    struct compressor_weights keys, index;
+    struct wmat index_q, index_weights; /* [heads * k_dim, q_rank], [heads, n_embd] */
+    struct wmat *out_a; /* [groups held] of [o_rank, a group's heads * head_dim] */
+};
+
+/* Of a half layer, or of the end, where the residual streams are mixed (model/stream_mix.h). */
+struct hyper_weights {
+    struct wmat fn; /* [coefficients, n_streams * n_embd]; no rows: none */
+    const float *scale, *base;
 };
 
 struct recurrent_weights {
@@ -106,7 +132,8 @@ struct layer_weights {
     const float *o_bias;   /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
     struct mla_weights mla;
-    struct index_weights *index; /* NULL: no indexer */
+    struct index_weights *index;           /* NULL: no indexer */
+    struct compressed_weights *compressed; /* NULL: others */
     bool chooses; /* attends to chosen keys, its own indexer's or an earlier one's */
     struct recurrent_weights *recurrent;         /* NULL: attention */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
@@ -122,6 +149,7 @@ struct layer_weights {
     const float *dense_post_norm, *moe_norm, *moe_post_norm;
     struct layer_input_weights input;
     struct stream_weights streams;
+    struct hyper_weights attn_hyper, ffn_hyper;
     const float *attn_score, *ffn_score; /* [n_embd]: of mixtures (depth.c); NULL: none */
     bool sparse;                         /* the gate counts from hparams.sparse_deviations on */
     const float *out_scale; /* [1]: the residual stream is multiplied by it; NULL: none */
@@ -149,6 +177,7 @@ struct weights {
     /* Of streams, each [n_streams - 1] of [n_embd, n_embd]: what makes the others of the first, on
      * the first stage, and what they count with in the end, on the last. */
     struct wmat *stream_in, *stream_out;
+    struct hyper_weights hyper_end; /* last stage only */
 
     struct rows_here {
         struct gguf_tensor t; /* with data that came from elsewhere: */

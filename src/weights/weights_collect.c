@@ -26,9 +26,9 @@ static void note_wanted(struct weights_loader *ld, const struct gguf_tensor *t) 
         ld->wanted[t - gguf_tensor_at(ld->g, 0)] = true;
 }
 
-static enum status want_tensor(struct weights_loader *ld, int layer, const char *name,
-                               uint64_t cols, uint64_t rows, uint64_t n,
-                               const struct gguf_tensor **out, struct err *err) {
+enum status weights_want_tensor(struct weights_loader *ld, int layer, const char *name,
+                                uint64_t cols, uint64_t rows, uint64_t n,
+                                const struct gguf_tensor **out, struct err *err) {
     TRY(hparam_tensor(ld->g, layer, name, cols, rows, n, out, err));
     note_wanted(ld, *out);
     return ST_OK;
@@ -64,7 +64,7 @@ static enum status read_scale(struct weights_loader *ld, const struct weight_par
 enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
                                 struct weight_part p, struct err *err) {
     const struct gguf_tensor *t;
-    TRY(want_tensor(ld, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
+    TRY(weights_want_tensor(ld, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
     const struct qtype_info *info = qtype_info(t->type);
     if (!wmat_type_supported(t->type))
         return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s, which cannot be computed with",
@@ -106,7 +106,7 @@ enum status weights_want_rows(struct weights_loader *ld, const float **dst, int 
                               uint32_t end, size_t dst_stride, struct err *err) {
     const struct gguf_tensor *t = find_tensor(ld, layer, name);
     bool flat = t == NULL || t->dims[1] != 1; /* else [width, 1, n] */
-    TRY(want_tensor(ld, layer, name, width, flat ? n : 1, flat ? 1 : n, &t, err));
+    TRY(weights_want_tensor(ld, layer, name, width, flat ? n : 1, flat ? 1 : n, &t, err));
     if (qtype_info(t->type)->dequantize == NULL || qtype_info(t->type)->block_values != 1)
         return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s: expected f32, f16 or bf16",
                        gguf_path(ld->g), t->name, qtype_info(t->type)->name);
@@ -137,7 +137,7 @@ enum status weights_want_vector(struct weights_loader *ld, const float **dst, in
 enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_tensor **out,
                                    const char *name, uint64_t width, struct err *err) {
     const struct gguf_tensor *t;
-    TRY(want_tensor(ld, -1, name, width, ld->hp->n_vocab, 1, &t, err));
+    TRY(weights_want_tensor(ld, -1, name, width, ld->hp->n_vocab, 1, &t, err));
     if (gguf_scale_of(ld->g, t) != NULL)
         return err_set(err, ST_UNSUPPORTED, "%s: %s: embeddings with a scale are not supported",
                        gguf_path(ld->g), gguf_scale_of(ld->g, t)->name);
@@ -329,11 +329,13 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
         TRY(weights_want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
     if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
         return weights_collect_recurrent(ld, lw, l, err);
-    TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
-    TRY(weights_collect_indexer(ld, lw, l, err));
     if (hp->sinks)
         TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", kind->n_heads,
                                 sh->begin, sh->end, err));
+    if (hp->compress.n_groups != 0)
+        return weights_collect_compressed(ld, lw, l, err);
+    TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
+    TRY(weights_collect_indexer(ld, lw, l, err));
     TRY(weights_want_matrix(ld, &lw->o,
                             (struct weight_part){.layer = l,
                                                  .name = "attn_output.weight",
@@ -505,7 +507,10 @@ static enum status collect_moe(struct weights_loader *ld, struct layer_weights *
                             err));
     if (hp->moe.dense_beside)
         TRY(collect_beside(ld, lw, l, err));
-    if (hp->moe.bias)
+    if ((uint32_t)l < hp->moe.n_hash)
+        TRY(weights_want_table(ld, &moe->of_token, l, "ffn_gate_tid2eid.weight", hp->moe.n_used,
+                               hp->n_vocab, n, err));
+    else if (hp->moe.bias)
         TRY(weights_want_vector(ld, &moe->choice_bias, l, "exp_probs_b.bias", n, 0, n, err));
     double used = (double)hp->moe.n_used / n;
     for (uint32_t i = 0; i < n; i++) {
@@ -559,8 +564,10 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
         TRY(collect_dense(ld, lw, l, err));
     if (hp->n_layer_input != 0)
         TRY(weights_collect_layer_input(ld, lw, l, err));
-    if (hp->n_streams != 0)
+    if (hparams_predicts_streams(hp))
         TRY(weights_collect_layer_streams(ld, lw, l, err));
+    if (hp->hyper.n_iterations != 0)
+        TRY(weights_collect_layer_hyper(ld, lw, l, err));
     if (hp->mix_block != 0) {
         TRY(weights_want_vector(ld, &lw->attn_score, l, "attn_res_score.weight", e, 0, e, err));
         TRY(weights_want_vector(ld, &lw->ffn_score, l, "ffn_res_score.weight", e, 0, e, err));
@@ -582,10 +589,12 @@ enum status weights_collect(struct weights_loader *ld, struct err *err) {
                                 0, hp->rope.n_rot / 2, err));
     if (hp->n_layer_input != 0)
         TRY(weights_collect_inputs(ld, err));
-    if (hp->n_streams != 0)
+    if (hparams_predicts_streams(hp))
         TRY(weights_collect_streams(ld, err));
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
+    if (sh->last_stage && hp->hyper.n_iterations != 0)
+        TRY(weights_collect_hyper_end(ld, err));
     if (sh->last_stage && hp->mix_block != 0)
         TRY(weights_want_vector(ld, &w->output_score, -1, "output_res_score.weight", hp->n_embd,
                                 0, hp->n_embd, err));

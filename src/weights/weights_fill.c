@@ -273,6 +273,7 @@ enum status weights_fill(struct weights_loader *ld, struct pool *pool, struct er
     if (ld->row_bufs == NULL)
         return err_set(err, ST_NO_MEMORY, "%s: no memory to make rows in", gguf_path(ld->g));
     TRY(copy_vectors(ld, err));
+    TRY(weights_fill_tables(ld, err));
     if (ld->from != NULL)
         TRY(fetch_embeddings(ld, err));
     pool_run(pool, pack_thread, ld);

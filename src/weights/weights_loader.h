@@ -30,6 +30,13 @@ struct weight_vec {
     size_t offset;
 };
 
+/* A table of numbers below `limit`, whole on every rank. */
+struct weight_table {
+    const int32_t **dst;
+    const struct gguf_tensor *t;
+    uint32_t limit;
+};
+
 struct weights_loader {
     const struct gguf *g;
     const struct hparams *hp;
@@ -39,6 +46,8 @@ struct weights_loader {
     size_t n_slices, cap_slices;
     struct weight_vec *vecs;
     size_t n_vecs, cap_vecs;
+    struct weight_table *tables;
+    size_t n_tables, cap_tables;
     size_t block_bytes, n_tiles;
     uint8_t *block;
     size_t row_buf_bytes;           /* of the longest row that must be made (rows.h) */
@@ -98,6 +107,23 @@ enum status weights_collect_layer_streams(struct weights_loader *ld, struct laye
 /* A tensor of rows that are read as tokens come. */
 enum status weights_want_embedding(struct weights_loader *ld, const struct gguf_tensor **out,
                                    const char *name, uint64_t width, struct err *err);
+/* weights_compressed.c: of attention to compressed keys. */
+enum status weights_collect_compressed(struct weights_loader *ld, struct layer_weights *lw,
+                                       int l, struct err *err);
+/* weights_hyper.c: of a layer's hyper-connections, and of the last ones. */
+enum status weights_collect_layer_hyper(struct weights_loader *ld, struct layer_weights *lw,
+                                        int l, struct err *err);
+enum status weights_collect_hyper_end(struct weights_loader *ld, struct err *err);
+/* weights_tables.c: a tensor [cols, rows] of i32, and the reading of those that were listed.
+ * ST_BAD_INPUT: a number is not below `limit`. */
+enum status weights_want_table(struct weights_loader *ld, const int32_t **dst, int layer,
+                               const char *name, uint32_t cols, uint32_t rows, uint32_t limit,
+                               struct err *err);
+enum status weights_fill_tables(struct weights_loader *ld, struct err *err);
+/* The tensor of this shape, which is noted as one that the model has. */
+enum status weights_want_tensor(struct weights_loader *ld, int layer, const char *name,
+                                uint64_t cols, uint64_t rows, uint64_t n,
+                                const struct gguf_tensor **out, struct err *err);
 /* weights_recurrent.c: the same of a recurrent layer's own part. */
 enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_weights *lw,
                                       int l, struct err *err);

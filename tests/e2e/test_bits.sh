@@ -24,6 +24,7 @@ if [ -e "$golden/logits/llama.gguf" ]; then
         "llama-kv8 q8_0 $golden/logits/llama.gguf"
         "deepseek2-kv8 q8_0 $golden/logits/deepseek2-lite.gguf"
         "deepseek32-kv8 q8_0 $golden/logits/deepseek32.gguf"
+        "deepseek4-kv8 q8_0 $golden/logits/deepseek4.gguf"
         "q-f16 f16 $golden/quant-models/q-llama-f16.gguf"
         "q-q8_0 f32 $golden/quant-models/q-llama-q8_0.gguf"
         "q-q4_0 f16 $golden/quant-models/q-llama-q4_0.gguf"
@@ -175,7 +176,7 @@ done
 # The other architectures: experts, latent attention, windows, sinks; and those that golden/ has none of.
 others=()
 for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2 qwen3next qwen35 qwen35moe lfm2 lfm2moe nemotron_h nemotron_h_moe granitehybrid mistral3 \
-    seed_oss olmo2 ernie4_5-moe hunyuan-moe bailingmoe2 llama4 deepseek32 glm-dsa kimi-linear kimi-k3 minimax-m3 gemma3n gemma4 gemma4-moe \
+    seed_oss olmo2 ernie4_5-moe hunyuan-moe bailingmoe2 llama4 deepseek32 deepseek4 glm-dsa kimi-linear kimi-k3 minimax-m3 gemma3n gemma4 gemma4-moe \
     gemma4-ple step35; do
     others+=("$golden/logits/$name.gguf")
 done
@@ -237,7 +238,7 @@ done
 # Over more than a step: windows whose pages are given back between steps, a latent cache; and steps whose sums are
 # under way while the other half of their tokens is computed (model/microbatch.h), which a slow wire makes sure of.
 for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 gemma3n gemma4-moe gemma4-ple step35 deepseek2-lite qwen3moe minimax-m2 \
-    glm-dsa kimi-k3 minimax-m3; do
+    glm-dsa deepseek4 kimi-k3 minimax-m3; do
     file=$golden/logits/$name.gguf
     [ -e "$file" ] || file=$golden/quant-models/q-llama-${name#q-}.gguf
     [ -e "$file" ] || continue

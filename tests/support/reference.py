@@ -134,9 +134,9 @@ class Model:
 
     # ---- RoPE
 
-    def frequencies(self):
+    def frequencies(self, base=None):
         """arXiv 2309.00071 where the file says yarn."""
-        n, base = self.n_rot, self.key("rope.freq_base", 10000.0)
+        n, base = self.n_rot, base or self.key("rope.freq_base", 10000.0)
         freqs = [base ** (-2 * i / n) for i in range(n // 2)]
         if self.key("rope.scaling.type") != "yarn":
             # position interpolation, arXiv 2306.15595
@@ -407,6 +407,10 @@ class Model:
     # ---- the whole
 
     def logits(self, ids):
+        if self.arch == "deepseek4":
+            from reference_deepseek4 import DeepSeek4
+            yield from DeepSeek4(self).logits(ids)
+            return
         past = [[] for _ in range(self.key("block_count") - self.key("nextn_predict_layers", 0))]
         head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
         add = self.key("residual_scale", 1.0)

@@ -16,7 +16,39 @@
 static void choose(const struct moe_params *p, const float *scores, struct choice *out) {
     float logits[N_EXPERTS], scratch[N_EXPERTS];
     memcpy(logits, scores, sizeof logits);
-    router_choose(kernels_get(ISA_SCALAR), p, logits, NULL, scratch, out);
+    router_choose(kernels_get(ISA_SCALAR), p, logits, NULL, NULL, scratch, out);
+}
+
+/* The table's experts in its order; their weights are those of the scores, and add up to the scale.
+ * sqrt(ln(1 + e^x)) of 0, 1 and -2: 0.832554611, 1.145966146, 0.356279850. */
+static void given_experts_are_weighed_by_their_scores(void **state) {
+    (void)state;
+    const struct moe_params p = {.n_experts = N_EXPERTS,
+                                 .n_used = N_USED,
+                                 .n_groups = 1,
+                                 .n_groups_used = 1,
+                                 .gating = GATING_SQRT_SOFTPLUS,
+                                 .normalize = true,
+                                 .scale = 1.5f};
+    static const double roots[] = {1.145966146, 0.356279850, 0.832554611};
+    const double sum = roots[0] + roots[1] + roots[2];
+    const int32_t given[N_USED] = {5, 2, 7}, twice[N_USED] = {5, 0, 5};
+    float scratch[N_EXPERTS], logits[N_EXPERTS] = {9, 9, -2, 9, 9, 1, 9, 0};
+    struct choice c[N_USED];
+    router_choose(kernels_get(ISA_SCALAR), &p, logits, NULL, given, scratch, c);
+    for (int i = 0; i < N_USED; i++) {
+        assert_int_equal(c[i].expert, given[i]);
+        assert_true(fabs((double)c[i].weight - 1.5 * roots[i] / sum) < 1e-6);
+    }
+    /* No expert is there twice, and the sum is as if it were. */
+    memcpy(logits, (float[N_EXPERTS]){0, 9, 9, 9, 9, 1, 9, 9}, sizeof logits);
+    router_choose(kernels_get(ISA_SCALAR), &p, logits, NULL, twice, scratch, c);
+    const double both = 2 * roots[0] + roots[2];
+    assert_int_equal(c[0].expert, 5);
+    assert_int_equal(c[1].expert, 0);
+    assert_true(fabs((double)c[0].weight - 1.5 * 2 * roots[0] / both) < 1e-6);
+    assert_true(fabs((double)c[1].weight - 1.5 * roots[2] / both) < 1e-6);
+    assert_true(c[2].expert != 5 && c[2].expert != 0 && c[2].weight == 0.0f);
 }
 
 static void assert_different(const struct choice *c) {
@@ -70,6 +102,7 @@ static void no_expert_is_chosen_twice(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_best_come_first_and_of_equals_the_lower),
+        cmocka_unit_test(given_experts_are_weighed_by_their_scores),
         cmocka_unit_test(no_expert_is_chosen_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
