@@ -24,7 +24,7 @@ static uint32_t n_heads_of(const struct model *m, const struct layer_weights *lw
     return m->share->heads[lw->attn].end - m->share->heads[lw->attn].begin;
 }
 
-/* ---- what is kept -------------------------------------------------------------------------- */
+/* ---- what is kept ---------- */
 
 /* Where in a token's row of products everything begins; rows of products are whole tiles. */
 struct raw_row {
@@ -130,7 +130,7 @@ void compressed_size(struct model *m) {
     b->seen_bytes = b->n_seen_pages * kv_page_bytes(&shape);
 }
 
-/* A thread's: a compressed key, what compress_rows() wants, cos and sin; or a tile of index keys.
+/* A thread: a compressed key, what compress_rows() wants, cos and sin; or a tile of index
  */
 size_t compressed_scratch_floats(const struct hparams *hp) {
     const size_t dim = MAX(hp->head_dim, hp->compress.k_dim);
@@ -139,7 +139,7 @@ size_t compressed_scratch_floats(const struct hparams *hp) {
     return MAX(4 * dim + hp->rope.n_rot, (size_t)16 * hp->compress.k_dim);
 }
 
-/* ---- places -------------------------------------------------------------------------------- */
+/* ---- places ---------- */
 
 static const struct step_run *run_of(const struct forward_pass *r, uint32_t t, uint32_t *pos) {
     uint32_t first;
@@ -180,7 +180,7 @@ static float *scratch_of(const struct model *m, int thread) {
     return m->attn_scratch + (size_t)thread * m->scratch_floats;
 }
 
-/* ---- queries, keys and raw rows --------------------------------------------------------------- */
+/* ---- queries, keys and raw rows ---------- */
 
 /* Products of x of tokens from `first` on: the low-rank queries, the key, and the raw row. */
 static size_t products_of_x(struct model *m, const struct layer_weights *lw,
@@ -290,7 +290,7 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
              m->hp->compress.n_heads, m->hp->compress.k_dim, cos, sin);
 }
 
-/* ---- compressed keys --------------------------------------------------------------------------- */
+/* ---- compressed keys ---------- */
 
 /* The block that ends at pos: its key, of the values at kv and the gates at gate of raw rows. */
 static void make_key(struct forward_pass *r, int thread, const struct layer_weights *lw,
@@ -342,7 +342,7 @@ static void make_keys(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* ---- the choice ----------------------------------------------------------------------------- */
+/* ---- the choice ---------- */
 
 static float *scores_of(const struct compressed_buffers *b, size_t t) {
     return b->scores + t % INDEX_TOGETHER * b->ld_scores;
@@ -419,7 +419,7 @@ static void choose(struct forward_pass *r, struct pool *pool, int thread,
     }
 }
 
-/* ---- attending -------------------------------------------------------------------------------- */
+/* ---- attending ---------- */
 
 /* Row from_slot of a page becomes row to_slot of another one: a latent key and its scales. */
 static void copy_row(const struct kv_shape *from, const uint8_t *from_page, uint32_t from_slot,
@@ -529,7 +529,7 @@ static void attend(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* ---- the output --------------------------------------------------------------------------------- */
+/* ---- the output ---------- */
 
 /* Results of a group's heads through its low-rank matrix, close together for the output product. */
 static void low_rank_output(struct forward_pass *r, struct pool *pool, int thread,

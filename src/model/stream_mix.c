@@ -1,5 +1,5 @@
-/* stream_mix.c: plain loops of single IEEE operations around the exact exp. The compiler may vectorize
- * them, which changes no bit. */
+/* stream_mix.c: plain loops of single IEEE operations around the exact exp. The compiler may
+ * vectorize them, which changes no bit. */
 #include "model/stream_mix.h"
 
 #include "base/exact.h"

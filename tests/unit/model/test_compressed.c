@@ -1,5 +1,5 @@
-/* What DeepSeek V4 needs: mixed residual streams and keys of whole blocks, against their formulas in
- * double; every instruction set against the definition for equal bits; pages of few positions
+/* What DeepSeek V4 needs: mixed residual streams and keys of whole blocks, against their formulas
+ * in double; every instruction set against the definition for equal bits; pages of few positions
  * against whole ones. */
 #include "kernel_fixture.h"
 
@@ -23,7 +23,7 @@ static void check_near(const float *got, const double *want, size_t n, double to
                      (unsigned long long)seed, i, (double)got[i], want[i]);
 }
 
-/* ---- hyper-connections ------------------------------------------------------------------- */
+/* ---- hyper-connections ---------- */
 
 #define STREAMS HYPER_STREAMS_MAX
 #define COEFFICIENTS (STREAMS * (STREAMS + 2))
@@ -171,7 +171,7 @@ static void streams_are_read_and_written(void **state) {
     }
 }
 
-/* ---- a key of a block ------------------------------------------------------------------------ */
+/* ---- a key of a block ---------- */
 
 #define ROWS_MAX 128
 
@@ -211,7 +211,7 @@ static void a_key_is_the_formula_on_every_isa(void **state) {
     }
 }
 
-/* ---- pages of few positions ------------------------------------------------------------------- */
+/* ---- pages of few positions ---------- */
 
 static void fill(const struct kernels *k, const struct kv_shape *s, struct buf *page,
                  const float *rows, uint32_t n) {
