@@ -130,8 +130,7 @@ void compressed_size(struct model *m) {
     b->seen_bytes = b->n_seen_pages * kv_page_bytes(&shape);
 }
 
-/* A thread: a compressed key, what compress_rows() wants, cos and sin; or a tile of index
- */
+/* Of a thread: a key, what compress_rows() wants, cos and sin; or a tile of index keys. */
 size_t compressed_scratch_floats(const struct hparams *hp) {
     const size_t dim = MAX(hp->head_dim, hp->compress.k_dim);
     if (hp->compress.n_groups == 0)

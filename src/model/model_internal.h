@@ -262,4 +262,8 @@ struct model {
     struct trace trace; /* thread 0 */
 };
 
+/* Bytes of a page of a share's index keys, over its layers (model_sizes.c). */
+size_t model_index_page_bytes(const struct hparams *hp, const struct share *sh,
+                              enum kv_type type);
+
 #endif
