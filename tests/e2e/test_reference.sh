@@ -143,6 +143,50 @@ if [ -e "$golden/kimi-k3.gguf" ]; then
     done
 fi
 
+# DeepSeek V4 with something missing, or with numbers that make no sense.
+damaged() { # what happens to the file, as Python; what is said of it
+    python3 -c '
+import struct, sys
+sys.path.insert(0, sys.argv[3])
+from hf_folder import Gguf
+g = Gguf(sys.argv[1])
+k, t = "deepseek4.", g.tensors
+exec(sys.argv[2])
+g.write("damaged.gguf")' "$golden/deepseek4.gguf" "$1" "$SOURCE_DIR/tests/support" || fail "python: $1"
+    timeout 60 "$LOCKSTEP" eval damaged.gguf --ids 1 -q >out 2>err && fail "deepseek4 was taken with $1"
+    [ "$(wc -l <err)" = 1 ] && grep -q -- "$2" err || fail "deepseek4 with $1: $(cat err)"
+}
+if [ -e "$golden/deepseek4.gguf" ]; then
+    for tensor in blk.0.hc_attn_fn blk.3.hc_ffn_base output_hc_scale blk.2.attn_compressor_ape blk.1.indexer_compressor_norm \
+        blk.1.indexer.proj blk.0.ffn_gate_tid2eid blk.3.attn_output_a blk.3.attn_sinks; do
+        damaged "del t['$tensor.weight']" "the tensor $tensor.weight is missing"
+    done
+    for key in attention.output_group_count attention.output_lora_rank attention.sliding_window attention.indexer.top_k \
+        attention.compress_ratios hyper_connection.count hyper_connection.sinkhorn_iterations expert_count; do
+        damaged "del g.raw[k + '$key']" "the key deepseek4.$key is missing"
+    done
+    ratios() {
+        damaged "g.put(k + 'attention.compress_ratios', $1)" "$2"
+    }
+    ratios "[0, 4, 127, 4]" 'compress_ratios is 127 for layer 2, expected 0, 4 or 128'
+    ratios "[0, 4, 2 ** 32 - 1, 4]" 'compress_ratios is 4294967295 for layer 2'
+    ratios "[0, 4, 128]" 'compress_ratios has 3 numbers for 4 layers'
+    ratios "[0, 4, 128, 0]" 'which lockstep does not know'
+    ratios "[4, 4, 128, 4]" 'blk.0.attn_compressor_kv.weight is missing'
+    ratios "[0, 128, 128, 4]" 'blk.1.attn_compressor_kv.weight: expected 40 x 64 x 1'
+    damaged "t['blk.0.ffn_gate_tid2eid.weight'][2] = struct.pack('<i', 6) * 576" 'has 6 in row 0, expected 0 to 5'
+    damaged "t['blk.0.ffn_gate_tid2eid.weight'][2] = struct.pack('<i', -1) * 576" 'has -1 in row 0, expected 0 to 5'
+    damaged "t['blk.0.ffn_gate_tid2eid.weight'][1] = 0" 'has type f32: expected i32'
+    damaged "g.put(k + 'hash_layer_count', 2)" 'blk.1.ffn_gate_tid2eid.weight is missing'
+    damaged "g.put(k + 'attention.output_group_count', 3)" '4 heads in 3 groups'
+    damaged "g.put(k + 'attention.head_count_kv', 2)" '2 of keys'
+    damaged "g.put(k + 'hyper_connection.count', 9)" 'hyper_connection.count is 9, expected 2 to 8'
+    damaged "g.put(k + 'hyper_connection.epsilon', -1.0)" 'hyper_connection.epsilon is -1'
+    damaged "g.put(k + 'attention.indexer.top_k', 0)" 'top_k is 0, expected 1'
+    damaged "g.put(k + 'attention.sliding_window', 0)" 'sliding_window is 0, expected 1'
+    damaged "g.put(k + 'rope.dimension_count', 128)" 'rope.dimension_count is 128'
+fi
+
 # What cannot be right is refused, with one sentence.
 refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
     rm -rf refused
