@@ -15,12 +15,19 @@
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of output, at least a row */
 
-/* Rounding a router moves tokens to other experts, so it is kept; a bias is cheap, and so is what
- * Gemma 3n does with its streams. */
+/* Rounding a router moves tokens to other experts, so it is kept. A bias is cheap, and so is what
+ * Gemma 3n and DeepSeek V4 do with their streams, and the latter's places in a block. */
+static bool is_kept(const struct gguf_tensor *t) {
+    static const char *const parts[] = {"ffn_gate_inp", "_norm",      ".altup_",
+                                        ".hc_",         "output_hc_", "_compressor_ape"};
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        if (strstr(t->name, parts[i]) != NULL)
+            return true;
+    return str_starts(t->name, "altup_") || t->type == QT_I32;
+}
+
 static bool is_matrix(const struct gguf_tensor *t) {
-    return t->n_dims >= 2 && t->dims[1] > 1 && str_ends(t->name, ".weight") &&
-           !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm") &&
-           !str_starts(t->name, "altup_") && !strstr(t->name, ".altup_");
+    return t->n_dims >= 2 && t->dims[1] > 1 && str_ends(t->name, ".weight") && !is_kept(t);
 }
 
 static bool fits(const char *name, const char *pattern) {

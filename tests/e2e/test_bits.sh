@@ -185,6 +185,8 @@ if command -v python3 >/dev/null; then
     python3 "$SOURCE_DIR/tests/support/reference.py" models made || exit 1
     python3 "$SOURCE_DIR/tests/support/hf_folder.py" made/deepseek2-v2.gguf made/latent-fp8 --weights fp8 || exit 1
     "$LOCKSTEP" quantize made/scout.gguf made/scout-q8_0.gguf q8_0 >/dev/null || exit 1 # weights on packed inputs
+    "$LOCKSTEP" quantize made/deepseek4-small.gguf made/deepseek4-q8_0.gguf q8_0 >/dev/null || exit 1
+    "$LOCKSTEP" quantize made/deepseek4-small.gguf made/deepseek4-q4_0.gguf q4_0 >/dev/null || exit 1
     others+=(made/*)
 fi
 for file in "${others[@]}"; do

@@ -1,17 +1,15 @@
 #!/bin/bash
-# A model whose layers keep states in place of keys and values (golden's qwen35): the answers to 14
-# prompts that cross pages, and begin alike, are the same one after the other, in the other order on two
-# ranks, all together, and again from the prefix cache; a slot that a cancelled request leaves has
-# nothing of it.
+# A model whose layers keep states in place of keys and values (golden's qwen35), and one that makes a key of
+# a block of positions when it is complete (deepseek4): the answers to 14 prompts that cross pages, and begin
+# alike, are the same one after the other, in the other order on two ranks, all together, and again from the
+# prefix cache; a slot that a cancelled request leaves has nothing of it.
 set -u
 command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/server.sh"
-model=$SHARED_DIR/golden/logits/qwen35.gguf
-[ -e "$model" ] || { echo "skip: $model is not there"; exit 77; }
 cat >ask.py <<'EOF'
 import json, random, sys, threading, urllib.request
-url, order = sys.argv[1:]
+url, order, model = sys.argv[1:]
 random.seed(5)
 lengths = [3, 63, 64, 65, 100, 127, 128, 129, 200, 300, 300, 17]
 prompts = [[random.randrange(10, 250) for _ in range(n)] for n in lengths]
@@ -20,7 +18,7 @@ answers = [None] * len(prompts)
 cached = [0] * len(prompts)
 
 def ask(i, n=40):
-    body = dict(model="qwen35", prompt=prompts[i], max_tokens=n, temperature=0, ignore_eos=True)
+    body = dict(model=model, prompt=prompts[i], max_tokens=n, temperature=0, ignore_eos=True)
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     a = json.load(urllib.request.urlopen(request, timeout=60))
@@ -28,7 +26,7 @@ def ask(i, n=40):
     cached[i] = a["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 def hang_up(i):
-    body = dict(model="qwen35", prompt=prompts[i], max_tokens=3000, stream=True, ignore_eos=True)
+    body = dict(model=model, prompt=prompts[i], max_tokens=3000, stream=True, ignore_eos=True)
     request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     urllib.request.urlopen(request, timeout=60).close()
@@ -49,20 +47,29 @@ if order == "again":
 print(json.dumps(answers))
 EOF
 answers() { # what order: the server's answers as $work/what.json
-    timeout 200 python3 ask.py "$url" "$2" >"$1.json" || fail "$1: no answers"
+    timeout 200 python3 ask.py "$url" "$2" "$name" >"$1.json" || fail "$1: no answers"
 }
 same() { cmp -s "$1.json" forward.json || fail "$1: other answers"; }
-serve_start "$model" -q
-answers forward forward
-answers together together; same together
-answers again again; same again
-serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
-serve_start "$model" -q --ranks 2
-answers ranks backward; same ranks
-serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
-# Room for one context alone: requests wait, and snapshots go.
-serve_start "$model" -q --ctx 512 --kv-memory 2M
-answers small together; same small
-serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+check() { # name, memory of the cache in which one context fits
+    local name=$1 small=$2 model=$SHARED_DIR/golden/logits/$1.gguf
+    [ -e "$model" ] || { echo "note: $model is not there"; return; }
+    serve_start "$model" -q
+    answers forward forward
+    answers together together; same together
+    answers again again; same again
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    serve_start "$model" -q --ranks 2
+    answers ranks backward; same ranks
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    # Room for one context alone: requests wait, and snapshots go.
+    serve_start "$model" -q --ctx 512 --kv-memory "$small"
+    answers small together; same small
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    n=$((n + 1))
+}
+n=0
+check qwen35 2M
+check deepseek4 6M
+[ $n != 0 ] || { echo "skip: no model is there"; exit 77; }
 [ $failures = 0 ] && echo "states: all as it should be"
 [ $failures = 0 ]

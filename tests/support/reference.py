@@ -768,7 +768,14 @@ def llama4(seed):
     return m.model(layer)
 
 
+def deepseek4(seed):
+    import reference_deepseek4
+    return reference_deepseek4.small(Maker, seed, N_VOCAB)
+
+
 MODELS = {
+    "deepseek4-small": (lambda: deepseek4(1), ["indexer", "overlap", "compressed_4", "sinkhorn", "q_norm", "sinks", "clamped",
+                                               "compress_base", "rope.scaling.type"]),
     "scout": (lambda: llama4(3), ["nope", "qk_norm", "weighs_input", "shared"]),
     "smollm3": (lambda: plain("smollm3", 1, block_count=4, tied=True), ["nope"]),
     "ernie4_5": (lambda: plain("ernie4_5", 1, tied=True), []),

@@ -21,6 +21,61 @@ def turned(x, pos, freqs, back=False):
     return out
 
 
+def small(maker, seed, n_vocab):
+    """Other sizes than golden's, in whole blocks of 32 so that it can be quantized; more groups, three streams, a
+    window that ends within a block."""
+    ratios, e, dim, rank, index = [4, 0, 4], 64, 32, 32, (12, 32)
+    m = maker("deepseek4", seed, context_length=512, block_count=len(ratios), embedding_length=e,
+              attention__layer_norm_rms_epsilon=1e-6, attention__head_count=6, attention__head_count_kv=1,
+              attention__key_length=dim, attention__value_length=dim, attention__q_lora_rank=rank,
+              attention__output_lora_rank=rank, attention__output_group_count=3,
+              attention__compress_ratios=ratios, attention__compress_rope_freq_base=4e4,
+              attention__sliding_window=7, attention__indexer__head_count=index[0],
+              attention__indexer__key_length=index[1], attention__indexer__top_k=4,
+              rope__dimension_count=8, rope__freq_base=1e4, rope__scaling__type="yarn",
+              rope__scaling__factor=8.0, rope__scaling__original_context_length=32,
+              hyper_connection__count=3, hyper_connection__sinkhorn_iterations=6,
+              hyper_connection__epsilon=1e-6, expert_count=8, expert_used_count=3, expert_shared_count=1,
+              expert_feed_forward_length=32, expert_gating_func=4, expert_weights_norm=True,
+              expert_weights_scale=2.0, hash_layer_count=1, swiglu_clamp_exp=1.5)
+
+    def compressor(prefix, width):
+        m.matrix(prefix + "_compressor_kv.weight", e, 2 * width)
+        m.matrix(prefix + "_compressor_gate.weight", e, 2 * width, by=2.0)
+        m.add(prefix + "_compressor_ape.weight", (2 * width, 4), 1.0)
+        m.norm(prefix + "_compressor_norm.weight", width)
+
+    def hyper(prefix, n, n_scales):
+        m.matrix(prefix + "_fn.weight", 3 * e, n)
+        m.add(prefix + "_scale.weight", (n_scales,), 0.2, 1.0)
+        m.add(prefix + "_base.weight", (n,), 0.5)
+
+    def layer(i, prefix):
+        hyper(prefix + "hc_attn", 15, 3)
+        hyper(prefix + "hc_ffn", 15, 3)
+        m.matrix(prefix + "attn_q_a.weight", e, rank)
+        m.norm(prefix + "attn_q_a_norm.weight", rank)
+        m.matrix(prefix + "attn_q_b.weight", rank, 6 * dim)
+        m.matrix(prefix + "attn_kv.weight", e, dim)
+        m.norm(prefix + "attn_kv_a_norm.weight", dim)
+        m.add(prefix + "attn_sinks.weight", (6,), 1.0)
+        m.matrix(prefix + "attn_output_a.weight", 2 * dim, 3 * rank)
+        m.matrix(prefix + "attn_output_b.weight", 3 * rank, e, by=2.0)
+        if ratios[i]:
+            compressor(prefix + "attn", dim)
+            compressor(prefix + "indexer", index[1])
+            m.matrix(prefix + "indexer.attn_q_b.weight", rank, index[0] * index[1])
+            m.matrix(prefix + "indexer.proj.weight", e, index[0])
+        m.experts(prefix, 32, 32)
+        if i == 0:
+            table = [v for _ in range(n_vocab) for v in m.random.sample(range(8), 3)]
+            m.g.tensors[prefix + "ffn_gate_tid2eid.weight"] = [(3, n_vocab), 26, struct.pack("<%di" % len(table), *table)]
+        else:
+            m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    hyper("output_hc", 3, 1)
+    return m.model(layer)
+
+
 class Compressor:
     """Of one layer: what it makes of whole blocks of tokens."""
 
@@ -157,7 +212,8 @@ class DeepSeek4:
         gate, up, down = (self.w(layer, "ffn_%s%s.weight" % (p, suffix)) for p in ("gate", "up", "down"))
         if nth is not None:
             gate, up, down = gate[nth], up[nth], down[nth]
-        limit = math.inf if "clamped" in self.m.without else self.key("swiglu_clamp_exp")[layer]
+        limits = self.key("swiglu_clamp_exp")
+        limit = math.inf if "clamped" in self.m.without else limits[layer] if isinstance(limits, list) else limits
         g = [min(v, limit) for v in product(gate, x)]
         u = [min(max(v, -limit), limit) for v in product(up, x)]
         return product(down, [a * sigmoid(a) * b for a, b in zip(g, u)])
