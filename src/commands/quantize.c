@@ -127,7 +127,7 @@ int cmd_quantize(int argc, char **argv) {
     const char *in = NULL, *out = NULL, *type_name = NULL, *imatrix_path = NULL;
     const char *choices_text = NULL, *bad = NULL;
     int n_threads = machine_n_cores();
-    char types[256];
+    char types[512];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {
         CLI_ARG_FOUND("IN", &in, models_here, CLI_MODEL_HELP),

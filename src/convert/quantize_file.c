@@ -54,7 +54,9 @@ static enum status check_choices(const struct gguf *in, const struct quantize_op
 /* The type that a matrix should have. */
 static enum qtype wanted_type(const struct gguf *in, const struct quantize_options *opts,
                               const struct gguf_tensor *t) {
-    enum qtype type = opts->mix != NULL ? quantize_mix_type(opts->mix, in, t) : opts->type;
+    bool weighted = opts->imatrix != NULL;
+    enum qtype type =
+        opts->mix != NULL ? quantize_mix_type(opts->mix, in, t, weighted) : opts->type;
     for (size_t i = 0; i < opts->n_choices; i++)
         if (fits(t->name, opts->choices[i].pattern))
             type = opts->choices[i].type;

@@ -11,9 +11,11 @@
 #include <strings.h>
 
 static const struct quantize_mix mixes[] = {
-    {"Q2_K", QT_Q2_K, 10},   {"Q3_K_S", QT_Q3_K, 11}, {"Q3_K_M", QT_Q3_K, 12},
-    {"Q3_K_L", QT_Q3_K, 13}, {"Q4_K_S", QT_Q4_K, 14}, {"Q4_K_M", QT_Q4_K, 15},
-    {"Q5_K_S", QT_Q5_K, 16}, {"Q5_K_M", QT_Q5_K, 17}, {"Q6_K", QT_Q6_K, 18},
+    {"Q2_K", QT_Q2_K, 10},     {"Q3_K_S", QT_Q3_K, 11}, {"Q3_K_M", QT_Q3_K, 12},
+    {"Q3_K_L", QT_Q3_K, 13},   {"Q4_0", QT_Q4_0, 2},    {"Q4_1", QT_Q4_1, 3},
+    {"Q4_K_S", QT_Q4_K, 14},   {"Q4_K_M", QT_Q4_K, 15}, {"IQ4_XS", QT_IQ4_XS, 30},
+    {"IQ4_NL", QT_IQ4_NL, 25}, {"Q5_0", QT_Q5_0, 8},    {"Q5_1", QT_Q5_1, 9},
+    {"Q5_K_S", QT_Q5_K, 16},   {"Q5_K_M", QT_Q5_K, 17}, {"Q6_K", QT_Q6_K, 18},
 };
 
 enum where {
@@ -26,34 +28,43 @@ enum where {
     MANY_QUERIES,    /* four query heads or more for a key head */
 };
 
+enum weights { ANY, NO_WEIGHTS, WEIGHTS }; /* an importance matrix */
+
 /* The first rule that fits counts. */
 static const struct rule {
     const char *mix, *part;
     enum where where;
     enum qtype type;
+    enum weights weights;
 } rules[] = {
-    {"Q2_K", "attn_v", MANY_QUERIES, QT_Q4_K},
-    {"Q2_K", "attn_v", EVERYWHERE, QT_Q3_K},
-    {"Q2_K", "ffn_down", EVERYWHERE, QT_Q3_K},
-    {"Q2_K", "attn_output", EVERYWHERE, QT_Q3_K},
-    {"Q3_K_M", "attn_v", FIRST_2, QT_Q5_K},
-    {"Q3_K_M", "attn_v", EVERYWHERE, QT_Q4_K},
-    {"Q3_K_M", "ffn_down", FIRST_16TH, QT_Q5_K},
-    {"Q3_K_M", "ffn_down", EVERYWHERE, QT_Q4_K},
-    {"Q3_K_M", "attn_output", EVERYWHERE, QT_Q4_K},
-    {"Q3_K_M", "attn_qkv", EVERYWHERE, QT_Q4_K},
-    {"Q3_K_L", "attn_v", EVERYWHERE, QT_Q5_K},
-    {"Q3_K_L", "ffn_down", EVERYWHERE, QT_Q5_K},
-    {"Q3_K_L", "attn_output", EVERYWHERE, QT_Q5_K},
-    {"Q3_K_L", "attn_qkv", EVERYWHERE, QT_Q4_K},
-    {"Q4_K_S", "attn_v", FIRST_4, QT_Q5_K},
-    {"Q4_K_S", "ffn_down", FIRST_8TH, QT_Q5_K},
-    {"Q4_K_M", "attn_v", ENDS_AND_THIRDS, QT_Q6_K},
-    {"Q4_K_M", "ffn_down", ENDS_AND_THIRDS, QT_Q6_K},
-    {"Q4_K_M", "attn_qkv", EVERYWHERE, QT_Q5_K},
-    {"Q5_K_M", "attn_v", ENDS_AND_THIRDS, QT_Q6_K},
-    {"Q5_K_M", "ffn_down", ENDS_AND_THIRDS, QT_Q6_K},
-    {"Q5_K_M", "attn_qkv", EVERYWHERE, QT_Q6_K},
+    {"Q2_K", "attn_v", MANY_QUERIES, QT_Q4_K, ANY},
+    {"Q2_K", "attn_v", EVERYWHERE, QT_Q3_K, ANY},
+    {"Q2_K", "ffn_down", EVERYWHERE, QT_Q3_K, ANY},
+    {"Q2_K", "attn_output", EVERYWHERE, QT_Q3_K, ANY},
+    {"Q3_K_M", "attn_v", FIRST_2, QT_Q5_K, ANY},
+    {"Q3_K_M", "attn_v", EVERYWHERE, QT_Q4_K, ANY},
+    {"Q3_K_M", "ffn_down", FIRST_16TH, QT_Q5_K, ANY},
+    {"Q3_K_M", "ffn_down", EVERYWHERE, QT_Q4_K, ANY},
+    {"Q3_K_M", "attn_output", EVERYWHERE, QT_Q4_K, ANY},
+    {"Q3_K_M", "attn_qkv", EVERYWHERE, QT_Q4_K, ANY},
+    {"Q3_K_L", "attn_v", EVERYWHERE, QT_Q5_K, ANY},
+    {"Q3_K_L", "ffn_down", EVERYWHERE, QT_Q5_K, ANY},
+    {"Q3_K_L", "attn_output", EVERYWHERE, QT_Q5_K, ANY},
+    {"Q3_K_L", "attn_qkv", EVERYWHERE, QT_Q4_K, ANY},
+    {"Q4_K_S", "attn_v", FIRST_4, QT_Q5_K, ANY},
+    {"Q4_K_S", "ffn_down", FIRST_8TH, QT_Q5_K, ANY},
+    {"Q4_K_M", "attn_v", ENDS_AND_THIRDS, QT_Q6_K, ANY},
+    {"Q4_K_M", "ffn_down", ENDS_AND_THIRDS, QT_Q6_K, ANY},
+    {"Q4_K_M", "attn_qkv", EVERYWHERE, QT_Q5_K, ANY},
+    {"Q5_K_M", "attn_v", ENDS_AND_THIRDS, QT_Q6_K, ANY},
+    {"Q5_K_M", "ffn_down", ENDS_AND_THIRDS, QT_Q6_K, ANY},
+    {"Q5_K_M", "attn_qkv", EVERYWHERE, QT_Q6_K, ANY},
+    {"Q4_0", "ffn_down", FIRST_8TH, QT_Q4_1, WEIGHTS},
+    {"Q5_0", "ffn_down", FIRST_8TH, QT_Q5_1, WEIGHTS},
+    {"IQ4_NL", "attn_v", MANY_QUERIES, QT_Q5_K, ANY},
+    {"IQ4_NL", "ffn_down", FIRST_8TH, QT_Q5_K, NO_WEIGHTS},
+    {"IQ4_XS", "attn_v", MANY_QUERIES, QT_Q5_K, ANY},
+    {"IQ4_XS", "ffn_down", FIRST_8TH, QT_Q5_K, NO_WEIGHTS},
 };
 
 const struct quantize_mix *quantize_mix_at(size_t i) {
@@ -141,13 +152,19 @@ static bool applies(const struct gguf *in, enum where where, long i, long n) {
 static bool type_beside_experts(const struct quantize_mix *mix, const char *part,
                                 enum qtype *type) {
     bool values = is_part(part, "attn_k") || is_part(part, "attn_v");
-    bool output = is_part(part, "attn_output") && mix->type < QT_Q5_K;
+    bool small = (mix->type >= QT_Q2_K && mix->type < QT_Q5_K) || mix->type >= QT_IQ4_NL;
     *type = values ? QT_Q8_0 : QT_Q5_K;
-    return values || output;
+    return values || (small && is_part(part, "attn_output"));
+}
+
+static bool rule_fits(const struct rule *r, const struct quantize_mix *mix, const char *part,
+                      bool weighted) {
+    return str_eq(r->mix, mix->name) && is_part(part, r->part) &&
+           (r->weights == ANY || weighted == (r->weights == WEIGHTS));
 }
 
 enum qtype quantize_mix_type(const struct quantize_mix *mix, const struct gguf *in,
-                             const struct gguf_tensor *t) {
+                             const struct gguf_tensor *t, bool weighted) {
     const char *part = "";
     long layer = layer_of(t->name, &part), n_layers = (long)number_of(in, "block_count");
     bool tied = gguf_tensor(in, "output.weight") == NULL;
@@ -161,7 +178,7 @@ enum qtype quantize_mix_type(const struct quantize_mix *mix, const struct gguf *
     if (is_part(part, "attn_v"))
         count_values(in, &layer, &n_layers);
     for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-        if (str_eq(rules[i].mix, mix->name) && is_part(part, rules[i].part) &&
+        if (rule_fits(&rules[i], mix, part, weighted) &&
             applies(in, rules[i].where, layer, n_layers))
             return rules[i].type;
     return mix->type;

@@ -63,9 +63,9 @@ struct qtype_info {
      * format's definition. NULL: not a weight type. src and dst do not overlap; src needs no
      * alignment. */
     void (*dequantize)(const void *src, float *dst, size_t n_blocks);
-    /* The inverse. It rounds as the reference quantizer of the type does (see quant.c). x holds
-     * n_blocks * block_values values. importance (same length, or NULL) weights the error of
-     * each value. NULL: lockstep cannot write this type. */
+    /* The inverse, with the least squared error that a search finds. x holds n_blocks *
+     * block_values values. importance (same length, or NULL) weights the error of each value.
+     * NULL: lockstep cannot write this type. */
     void (*quantize)(const float *x, const float *importance, void *dst, size_t n_blocks);
 };
 

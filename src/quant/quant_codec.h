@@ -54,13 +54,16 @@ void quantize_q4_1(const float *x, const float *importance, void *dst, size_t n_
 void quantize_q5_0(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q5_1(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q8_0(const float *x, const float *importance, void *dst, size_t n_blocks);
+void quantize_iq4_nl(const float *x, const float *importance, void *dst, size_t n_blocks);
+void quantize_mxfp4(const float *x, const float *importance, void *dst, size_t n_blocks);
+
+/* quantize_super.c */
 void quantize_q2_K(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q3_K(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q4_K(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q5_K(const float *x, const float *importance, void *dst, size_t n_blocks);
 void quantize_q6_K(const float *x, const float *importance, void *dst, size_t n_blocks);
-void quantize_iq4_nl(const float *x, const float *importance, void *dst, size_t n_blocks);
-void quantize_mxfp4(const float *x, const float *importance, void *dst, size_t n_blocks);
+void quantize_iq4_xs(const float *x, const float *importance, void *dst, size_t n_blocks);
 
 /* The inverse of k4_scale_min(): eight scales and minima of 0..63. */
 static inline void k4_pack(uint8_t packed[12], const uint8_t scales[8], const uint8_t mins[8]) {

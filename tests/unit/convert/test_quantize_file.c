@@ -386,6 +386,19 @@ static void mixes_give_some_matrices_more_bits(void **state) {
           {"attn_output", QT_Q5_K, all},
           {"attn_q", QT_Q4_K, all}}},
         {"Q5_K_M", 1, 8, 17, {{"attn_v", QT_Q8_0, all}, {"attn_output", QT_Q5_K, all}}},
+        {"Q4_0", 1, 0, 2, {{"attn_v", QT_Q4_0, all}, {"ffn_down", QT_Q4_0, all}}},
+        {"Q5_1", 1, 0, 9, {{"attn_v", QT_Q5_1, all}, {"ffn_down", QT_Q5_1, all}}},
+        {"Q4_1", 1, 8, 3, {{"attn_k", QT_Q8_0, all}, {"attn_output", QT_Q4_1, all}}},
+        {"IQ4_NL",
+         1,
+         0,
+         25,
+         {{"attn_v", QT_Q5_K, all},
+          {"ffn_down", QT_Q5_K, "0-3"},
+          {"ffn_down", QT_IQ4_NL, "4-31"},
+          {"attn_q", QT_IQ4_NL, all}}},
+        {"IQ4_XS", 8, 8, 30, {{"attn_output", QT_Q5_K, all}, {"attn_q", QT_IQ4_XS, all}}},
+        {"IQ4_XS", 8, 0, 30, {{"attn_v", QT_IQ4_XS, all}, {"ffn_down", QT_Q5_K, "0-3"}}},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         bool tied = i % 2 == 1;
@@ -403,7 +416,31 @@ static void mixes_give_some_matrices_more_bits(void **state) {
         gguf_close(g);
     }
     assert_null(quantize_mix_find("q2_k"));
+    assert_null(quantize_mix_find("q4_0"));
     assert_null(quantize_mix_find("Q4_K"));
+}
+
+/* With an importance matrix the simple types add a minimum, and the others need no more bits. */
+static void importances_change_some_mixes(void **state) {
+    (void)state;
+    static const struct {
+        const char *mix;
+        enum qtype first,
+            rest; /* of ffn_down in the first eighth of the layers, and in others */
+    } cases[] = {{"Q4_0", QT_Q4_1, QT_Q4_0},
+                 {"Q5_0", QT_Q5_1, QT_Q5_0},
+                 {"IQ4_XS", QT_IQ4_XS, QT_IQ4_XS},
+                 {"Q4_K_S", QT_Q5_K, QT_Q4_K}};
+    write_layers(8, false, 0);
+    struct gguf *g = open_or_fail(in_path);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct quantize_mix *m = quantize_mix_find(cases[i].mix);
+        const struct gguf_tensor *first = gguf_tensor(g, "blk.3.ffn_down.weight");
+        const struct gguf_tensor *rest = gguf_tensor(g, "blk.4.ffn_down.weight");
+        assert_int_equal(quantize_mix_type(m, g, first, true), cases[i].first);
+        assert_int_equal(quantize_mix_type(m, g, rest, true), cases[i].rest);
+    }
+    gguf_close(g);
 }
 
 /* Of two that fit the last counts. */
@@ -433,6 +470,7 @@ int main(void) {
         cmocka_unit_test(failures_leave_nothing),
         cmocka_unit_test(scales_of_matrices_go_into_values),
         cmocka_unit_test(mixes_give_some_matrices_more_bits),
+        cmocka_unit_test(importances_change_some_mixes),
         cmocka_unit_test(choices_come_before_the_mix),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

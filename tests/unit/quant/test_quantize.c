@@ -70,11 +70,11 @@ static double largest(const float *x, size_t n, double *min, double *max) {
     return fmax(fabs(*min), fabs(*max));
 }
 
-/* Bounds of one block of 32 for the types that take their scale from the extreme values. Half a
- * step of rounding; an f16 scale is off by at most 2^-11, which moves the largest quant by that
- * much of the largest value (or 2^-25, if it is subnormal; that of Q8_0 is then rounded up by
- * at most 2^-24, of which half a step has a half); symmetric types lose up to a step where the
- * extreme value's opposite is clipped. */
+/* Bounds of one block of 32 for a scale that is taken from the extreme values. Half a step of
+ * rounding; an f16 scale is off by at most 2^-11, which moves the largest quant by that much of
+ * the largest value (or 2^-25, if it is subnormal; that of Q8_0 is then rounded up by at most
+ * 2^-24, of which half a step has a half); symmetric types lose up to a step where the extreme
+ * value's opposite is clipped. */
 static double block_bound(enum qtype type, const float *x) {
     double min, max, top = largest(x, QK, &min, &max), half = 0x1p-11, tiny = 0x1p-25;
     switch ((int)type) {
@@ -97,6 +97,12 @@ static double block_bound(enum qtype type, const float *x) {
     }
 }
 
+/* A searched scale may move single values further, but never all: the plain scale is one of those
+ * tried, and the one with the least squared error wins. */
+static bool is_searched(enum qtype type) {
+    return type == QT_Q4_0 || type == QT_Q4_1 || type == QT_Q5_0 || type == QT_Q5_1;
+}
+
 static void simple_types_keep_their_bounds(void **state) {
     (void)state;
     static const enum qtype types[] = {QT_F32,  QT_F16,  QT_BF16, QT_Q8_0,
@@ -107,10 +113,13 @@ static void simple_types_keep_their_bounds(void **state) {
             make_values((enum kind)kind, x);
             round_trip(types[k], x, NULL, y, N);
             for (size_t i = 0; i < N; i++) {
-                double bound = block_bound(types[k], x + i / QK * QK) * (1 + 1e-6) + 1e-7;
-                if (fabs((double)x[i] - (double)y[i]) > bound)
-                    fail_msg("%s: %g became %g, bound %g", qtype_info(types[k])->name,
-                             (double)x[i], (double)y[i], bound);
+                size_t block = i / QK * QK;
+                double bound = block_bound(types[k], x + block) * (1 + 1e-6) + 1e-7;
+                double error = is_searched(types[k]) ? rms_error(x + block, y + block, QK)
+                                                     : fabs((double)x[i] - (double)y[i]);
+                if (error > bound)
+                    fail_msg("%s: %g became %g, error %g, bound %g", qtype_info(types[k])->name,
+                             (double)x[i], (double)y[i], error, bound);
             }
         }
     }
@@ -153,17 +162,20 @@ static void compare_errors(const struct gguf *true_weights, const struct gguf *r
     }
 }
 
-/* The searches weigh errors, so the plain one may be a little larger here and smaller there: 3
- * %. */
+/* The squared error is what the searches minimize. It is at most this part of the reference's,
+ * which weighs errors and searches less, and for q4_0 to q5_1 not at all. */
 static void errors_are_no_worse_than_the_references(void **state) {
     (void)state;
     static const struct {
         enum qtype type;
         const char *name;
-    } files[] = {{QT_Q8_0, "q8_0"}, {QT_Q4_0, "q4_0"},     {QT_Q4_1, "q4_1"},
-                 {QT_Q5_0, "q5_0"}, {QT_Q5_1, "q5_1"},     {QT_Q2_K, "q2_K"},
-                 {QT_Q3_K, "q3_K"}, {QT_Q4_K, "q4_K"},     {QT_Q5_K, "q5_K"},
-                 {QT_Q6_K, "q6_K"}, {QT_IQ4_NL, "iq4_nl"}, {QT_MXFP4, "mxfp4"}};
+        double most;
+    } files[] = {
+        {QT_Q8_0, "q8_0", 1.0},   {QT_Q4_0, "q4_0", 0.89},     {QT_Q4_1, "q4_1", 0.8},
+        {QT_Q5_0, "q5_0", 0.89},  {QT_Q5_1, "q5_1", 0.8},      {QT_Q2_K, "q2_K", 0.79},
+        {QT_Q3_K, "q3_K", 0.91},  {QT_Q4_K, "q4_K", 0.97},     {QT_Q5_K, "q5_K", 0.92},
+        {QT_Q6_K, "q6_K", 0.91},  {QT_IQ4_NL, "iq4_nl", 0.94}, {QT_IQ4_XS, "iq4_xs", 0.94},
+        {QT_MXFP4, "mxfp4", 0.94}};
     golden_or_skip("quant-models/q-llama-f16.gguf");
     struct gguf *true_weights = open_golden("q-llama-f16.gguf");
     for (size_t k = 0; k < ARRAY_LEN(files); k++) {
@@ -172,7 +184,7 @@ static void errors_are_no_worse_than_the_references(void **state) {
         snprintf(name, sizeof name, "q-llama-%s.gguf", files[k].name);
         struct gguf *reference = open_golden(name);
         compare_errors(true_weights, reference, files[k].type, &ours, &theirs);
-        if (!(ours <= 1.03 * theirs))
+        if (!(ours <= files[k].most * theirs))
             fail_msg("%s: squared error %.4f of the reference's", files[k].name, ours / theirs);
         gguf_close(reference);
     }
@@ -226,7 +238,8 @@ static void searches_are_no_worse_than_naive_rounding(void **state) {
 
 /* ---- properties -------------------------------------------------------------------- */
 
-/* What a block of these types holds is what it holds after another round. */
+/* What a block of these types holds is what it holds after another round. A scale may be of either
+ * sign, so zeros are, too. */
 static void rounding_twice_changes_nothing(void **state) {
     (void)state;
     static const enum qtype types[] = {QT_F16, QT_BF16, QT_Q8_0, QT_Q4_0, QT_Q5_0, QT_MXFP4};
@@ -235,7 +248,8 @@ static void rounding_twice_changes_nothing(void **state) {
     for (size_t k = 0; k < ARRAY_LEN(types); k++) {
         round_trip(types[k], x, NULL, y, N);
         round_trip(types[k], y, NULL, z, N);
-        assert_memory_equal(y, z, sizeof y);
+        for (size_t i = 0; i < N; i++)
+            assert_true(y[i] == z[i]);
     }
 }
 
@@ -248,8 +262,8 @@ static double weighted_error(const float *x, const float *y, const float *import
 
 static void importance_moves_the_error(void **state) {
     (void)state;
-    static const enum qtype types[] = {QT_Q4_0, QT_Q4_1, QT_Q5_0, QT_Q5_1, QT_IQ4_NL,
-                                       QT_Q2_K, QT_Q3_K, QT_Q4_K, QT_Q5_K};
+    static const enum qtype types[] = {QT_Q4_0, QT_Q4_1, QT_Q5_0,   QT_Q5_1,   QT_Q2_K,
+                                       QT_Q3_K, QT_Q4_K, QT_IQ4_NL, QT_IQ4_XS, QT_Q5_K};
     static float x[N], y[N], importance[N];
     make_values(NORMAL, x);
     for (size_t i = 0; i < N; i++) /* one value in eight matters */
