@@ -312,8 +312,8 @@ static enum status put_attention_scale(struct hf_folder *f, struct err *err) {
     return ST_OK;
 }
 
-/* compressed-tensors has many forms; two are known: FP8 (activations, which others round too,
- * are not), and signed codes of 4 bits in groups, without zero points and permutations. */
+/* compressed-tensors has many forms; three are known: FP8 (activations, which others round too,
+ * are not), MXFP4, and signed codes of 4 bits in groups, without zero points and permutations. */
 static bool is_known_group(const json_t *q, const json_t *group) {
     const json_t *w = json_object_get(group, "weights");
     const char *type = json_string_value(json_object_get(w, "type"));
@@ -325,6 +325,8 @@ static bool is_known_group(const json_t *q, const json_t *group) {
         return false;
     if (str_eq(format, "float-quantized"))
         return bits == 8 && str_eq(type, "float");
+    if (str_eq(format, "mxfp4-pack-quantized"))
+        return bits == 4 && str_eq(type, "float");
     return str_eq(format, "pack-quantized") && bits == 4 && str_eq(type, "int") &&
            !hf_value(group, "input_activations");
 }
@@ -350,7 +352,8 @@ static enum status check_quantization(const struct hf_folder *f, struct err *err
         return err_set(
             err, ST_UNSUPPORTED,
             "%s/config.json: weights quantized by compressed-tensors are supported only as "
-            "float-quantized (FP8), or pack-quantized with symmetric integers of 4 bits",
+            "float-quantized (FP8), mxfp4-pack-quantized, or pack-quantized with symmetric "
+            "integers of 4 bits",
             f->path);
     char shown[64];
     return err_set(

@@ -103,7 +103,7 @@ enum hf_layers {
     HF_OWN,     /* hf_arch.put reads it */
 };
 
-#define FOLDER_MAX_LISTS 5
+#define FOLDER_MAX_LISTS 6
 struct hf_arch {
     const char *model_type;                      /* in config.json */
     const char *arch;                            /* general.architecture */
@@ -206,10 +206,32 @@ enum status hf_sentencepiece(const struct hf_folder *f, const json_t *settings,
                              uint32_t n_vocab, json_t **out, int32_t *type, float *score,
                              struct err *err);
 
+/* Matrices of one kind: [n] of [rows, cols], rows as stored. */
+struct hf_source {
+    struct tensor_rows rows; /* parts: of the first matrix */
+    struct rows_part first;
+    enum qtype type;
+    uint64_t n, n_rows, n_cols;
+    uint64_t values_bytes, scales_bytes; /* from one matrix of a stack to the next */
+    uint32_t elem_bytes;
+    bool vector;
+    bool refused_form; /* codes: values of a row cannot be picked */
+};
+
+/* hf_sources.c. Where a tensor's numbers are, and in which form. */
+enum status hf_find_source(const struct hf_folder *f, const struct safe_tensor *t,
+                           struct hf_source *s, struct err *err);
+/* ST_BAD_INPUT: what is wrong with this tensor. */
+enum status hf_bad_shape(const struct hf_folder *f, const char *name, const char *what,
+                         struct err *err);
+
 /* hf_tensors.c */
 enum status hf_read_tensors(struct hf_folder *f, struct err *err);
 /* Rows of the embedding. */
 enum status hf_n_vocab(const struct hf_folder *f, uint32_t *out, struct err *err);
+/* The tensor prefix + name->from, if it is there. */
+enum status hf_add_named(struct hf_folder *f, const char *to, const struct hf_name *name,
+                         const char *prefix, struct err *err);
 /* NAME with a number for %u, n of them: one tensor of n matrices. Nothing, if the first is not
  * there. */
 enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_name *name,
@@ -217,6 +239,7 @@ enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_na
 /* What hf_arch.add is for the families of hf_layered_archs.c. */
 enum status hf_check_gemma4(struct hf_folder *f, const char *prefix, struct err *err);
 enum status hf_add_gemma3n(struct hf_folder *f, const char *prefix, struct err *err);
+enum status hf_add_kimi_k3(struct hf_folder *f, const char *prefix, struct err *err);
 /* A vector of the folder's own making; values are copied. */
 enum status hf_add_vector(struct hf_folder *f, const char *to, const float *values, size_t n,
                           struct err *err);

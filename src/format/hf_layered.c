@@ -294,6 +294,67 @@ enum status hf_put_kimi(struct hf_folder *f, struct err *err) {
     return ST_OK;
 }
 
+/* Plain numbers as f32. */
+static enum status read_vector(const struct hf_folder *f, const char *name, float **out,
+                               size_t *n, struct err *err) {
+    struct hf_tensor *t = hf_find(f, name);
+    struct hf_source s;
+    if (!t)
+        return err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, name);
+    t->used = true;
+    TRY(hf_find_source(f, t->t, &s, err));
+    *n = (size_t)(s.n_rows * s.n_cols);
+    if (s.refused_form || s.n != 1 || (s.n_rows != 1 && s.n_cols != 1) || *n > 1u << 24)
+        return hf_bad_shape(f, name, "expected a vector", err);
+    *out = mem_alloc(*n * sizeof **out);
+    if (!*out)
+        return hf_no_memory(f, err);
+    qtype_info(s.rows.from)->dequantize(s.first.values, *out, *n);
+    return ST_OK;
+}
+
+/* What a mixture of streams is scored with: a norm's weights times a projection to one number. */
+static enum status add_product(struct hf_folder *f, const char *to, const char *from,
+                               struct err *err) {
+    char name[SAFE_NAME_MAX + 1];
+    float *a = NULL, *b = NULL;
+    size_t n, n_too = 0;
+    snprintf(name, sizeof name, "%s_norm.weight", from);
+    enum status st = read_vector(f, name, &a, &n, err);
+    snprintf(name, sizeof name, "%s_proj.weight", from);
+    if (st == ST_OK)
+        st = read_vector(f, name, &b, &n_too, err);
+    if (st == ST_OK && n != n_too)
+        st = hf_bad_shape(f, name, "its length is not that of the norm", err);
+    for (size_t i = 0; st == ST_OK && i < n; i++)
+        a[i] *= b[i];
+    if (st == ST_OK)
+        st = hf_add_vector(f, to, a, n, err);
+    mem_free(a);
+    mem_free(b);
+    return st;
+}
+
+enum status hf_add_kimi_k3(struct hf_folder *f, const char *prefix, struct err *err) {
+    static const struct hf_name gate = {"", "self_attn.g_proj.weight", TAKE};
+    const json_t *full = hf_value(f->text, "linear_attn_config.full_attn_layers");
+    char from[SAFE_NAME_MAX], to[64], layer[96];
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        snprintf(layer, sizeof layer, "%slayers.%u.", prefix, l);
+        snprintf(to, sizeof to, "blk.%u.%s.weight", l,
+                 holds(full, l + 1) ? "attn_gate" : "ssm_g");
+        TRY(hf_add_named(f, to, &gate, layer, err));
+        snprintf(to, sizeof to, "blk.%u.attn_res_score.weight", l);
+        snprintf(from, sizeof from, "%sself_attention_res", layer);
+        TRY(add_product(f, to, from, err));
+        snprintf(to, sizeof to, "blk.%u.ffn_res_score.weight", l);
+        snprintf(from, sizeof from, "%smlp_res", layer);
+        TRY(add_product(f, to, from, err));
+    }
+    snprintf(from, sizeof from, "%soutput_attn_res", prefix);
+    return add_product(f, "output_res_score.weight", from, err);
+}
+
 /* ---- MiniMax M3 ---------------------------------------------------------------------- */
 
 static bool is_one(const json_t *list, uint32_t l) {

@@ -146,6 +146,26 @@ static const struct hf_key kimi_keys[] = {
     F32("expert_weights_scale", "routed_scaling_factor"),
     END_OF_KEYS};
 
+static const struct hf_key kimi_k3_keys[] = {
+    F32("kda.gate_lower_bound", "linear_attn_config.gate_lower_bound"),
+    U32("expert_latent_length", "routed_expert_hidden_size"),
+    F32("activation.situ_beta", "activation_situ_beta"),
+    F32("activation.situ_linear_beta", "activation_situ_linear_beta"),
+    U32("attn_res.block_size", "attn_res_block_size"),
+    END_OF_KEYS};
+
+static const struct hf_must kimi_k3_musts[] = {
+    {"hidden_act", "situ", 0},
+    {"moe_layer_freq", NULL, 1},
+    {"num_expert_group", NULL, 1},
+    {"topk_group", NULL, 1},
+    {"rope_scaling", NULL, 0},
+    {"attention_bias", NULL, 0},
+    {"mla_use_output_gate", NULL, 1},
+    {"latent_moe_use_norm", NULL, 1},
+    {"linear_attn_config.use_full_rank_gate", NULL, 1},
+    END_OF_MUSTS};
+
 static const struct hf_must kimi_musts[] = {{"moe_layer_freq", NULL, 1},
                                             {"num_expert_group", NULL, 1},
                                             {"topk_group", NULL, 1},
@@ -169,19 +189,30 @@ static const struct hf_name kimi_names[] = {
     {"ssm_conv1d_q.weight", "self_attn.q_conv.conv.weight", TAKE_CONV}, /* MLX's */
     {"ssm_conv1d_k.weight", "self_attn.k_conv.conv.weight", TAKE_CONV},
     {"ssm_conv1d_v.weight", "self_attn.v_conv.conv.weight", TAKE_CONV},
-    {"ssm_a", "self_attn.A_log", TAKE_COLUMN_LOG},
     {"ssm_dt.bias", "self_attn.dt_bias", TAKE_FLAT},
     {"ssm_f_a.weight", "self_attn.f_a_proj.weight", TAKE},
     {"ssm_f_b.weight", "self_attn.f_b_proj.weight", TAKE},
     {"ssm_beta.weight", "self_attn.b_proj.weight", TAKE},
-    {"ssm_g_a.weight", "self_attn.g_a_proj.weight", TAKE},
-    {"ssm_g_b.weight", "self_attn.g_b_proj.weight", TAKE},
     {"ssm_norm.weight", "self_attn.o_norm.weight", TAKE},
     {"exp_probs_b.bias", "block_sparse_moe.gate.e_score_correction_bias", TAKE},
-    {"exp_probs_b.bias", "mlp.e_score_correction_bias", TAKE}, /* MLX's */
     {"ffn_gate_shexp.weight", "block_sparse_moe.shared_experts.gate_proj.weight", TAKE},
     {"ffn_up_shexp.weight", "block_sparse_moe.shared_experts.up_proj.weight", TAKE},
     {"ffn_down_shexp.weight", "block_sparse_moe.shared_experts.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct hf_name kimi_linear_names[] = {
+    {"ssm_a", "self_attn.A_log", TAKE_COLUMN_LOG},
+    {"ssm_g_a.weight", "self_attn.g_a_proj.weight", TAKE},
+    {"ssm_g_b.weight", "self_attn.g_b_proj.weight", TAKE},
+    {"exp_probs_b.bias", "mlp.e_score_correction_bias", TAKE}, /* MLX's */
+    NAMES_END};
+
+/* Its gates have one name and two meanings, and some vectors are products: hf_add_kimi_k3(). */
+static const struct hf_name kimi_k3_names[] = {
+    {"ssm_a", "self_attn.A_log", TAKE_V_LOG},
+    {"ffn_routed_down.weight", "block_sparse_moe.routed_expert_down_proj.weight", TAKE},
+    {"ffn_routed_norm.weight", "block_sparse_moe.routed_expert_norm.weight", TAKE},
+    {"ffn_routed_up.weight", "block_sparse_moe.routed_expert_up_proj.weight", TAKE},
     NAMES_END};
 
 /* ---- MiniMax M3 ---------------------------------------------------------------------- */
@@ -385,11 +416,22 @@ const struct hf_arch hf_layered_archs[] = {
      .arch = "kimi-linear",
      .keys = {hf_common_keys, hf_mla_keys, kimi_keys},
      .musts = {hf_silu, kimi_musts},
-     .names = {hf_mla_names, kimi_names, hf_ffn_names, hf_expert_names, hf_block_sparse_names},
+     .names = {hf_mla_names, kimi_names, kimi_linear_names, hf_ffn_names, hf_expert_names,
+               hf_block_sparse_names},
      .mla = true,
      .sigmoid = true,
      .layers = HF_OWN,
      .put = hf_put_kimi},
+    {.model_type = "kimi_k3",
+     .arch = "kimi-k3",
+     .keys = {hf_common_keys, hf_mla_keys, kimi_keys, kimi_k3_keys},
+     .musts = {kimi_k3_musts},
+     .names = {hf_mla_names, kimi_names, kimi_k3_names, hf_ffn_names, hf_block_sparse_names},
+     .mla = true,
+     .sigmoid = true,
+     .layers = HF_OWN,
+     .put = hf_put_kimi,
+     .add = hf_add_kimi_k3},
     {MINIMAX_M3, .model_type = "minimax_m3_vl"},
     {MINIMAX_M3, .model_type = "minimax_m3_vl_text"},
     {MINIMAX_M3, .model_type = "minimax_m3"},

@@ -10,18 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Matrices of one kind: [n] of [rows, cols], rows as stored. */
-struct source {
-    struct tensor_rows rows; /* parts: of the first matrix */
-    struct rows_part first;
-    enum qtype type;
-    uint64_t n, n_rows, n_cols;
-    uint64_t values_bytes, scales_bytes; /* from one matrix of a stack to the next */
-    uint32_t elem_bytes;
-    bool vector;
-    bool refused_form; /* codes: values of a row cannot be picked */
-};
-
 /* NAME.weight, or what compressed-tensors keeps in its place. */
 static struct hf_tensor *find_weight(const struct hf_folder *f, const char *name) {
     char packed[SAFE_NAME_MAX + 16];
@@ -32,13 +20,6 @@ static struct hf_tensor *find_weight(const struct hf_folder *f, const char *name
     return hf_find(f, packed);
 }
 
-static struct hf_tensor *take(const struct hf_folder *f, const char *name) {
-    struct hf_tensor *t = hf_find(f, name);
-    if (t)
-        t->used = true;
-    return t;
-}
-
 static struct hf_tensor *take_weight(const struct hf_folder *f, const char *name) {
     struct hf_tensor *t = find_weight(f, name);
     if (t)
@@ -46,313 +27,9 @@ static struct hf_tensor *take_weight(const struct hf_folder *f, const char *name
     return t;
 }
 
-static enum status bad_shape(const struct hf_folder *f, const char *name, const char *what,
-                             struct err *err) {
-    return err_set(err, ST_BAD_INPUT, "%s: %.200s: %s", f->path, name, what);
-}
-
-/* ---- the forms of a matrix ----------------------------------------------------------- */
-
-static bool plain_type(enum safe_dtype t, enum qtype *out) {
-    switch (t) {
-    case SAFE_F32:
-        *out = QT_F32;
-        return true;
-    case SAFE_F16:
-        *out = QT_F16;
-        return true;
-    case SAFE_BF16:
-        *out = QT_BF16;
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* [rows, cols], [n, rows, cols] or [n]; none is 0. */
-static enum status set_shape(const struct hf_folder *f, const struct safe_tensor *t,
-                             uint32_t n_dims, struct source *s, struct err *err) {
-    const uint64_t *d = t->dims + (n_dims == 3);
-    bool long_vector = n_dims == 4 && d[0] == 1 && d[1] == 1 && d[3] == 1; /* Kimi's A_log */
-    if (n_dims == 0 || (n_dims > 3 && !long_vector) || t->size_bytes == 0)
-        return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
-    s->vector = n_dims == 1 || long_vector;
-    s->n = n_dims == 3 ? t->dims[0] : 1;
-    s->n_rows = s->vector ? 1 : d[0];
-    s->n_cols = long_vector ? d[2] : s->vector ? d[0] : d[1];
-    return ST_OK;
-}
-
-static enum status plain_source(const struct hf_folder *f, const struct safe_tensor *t,
-                                struct source *s, struct err *err) {
-    TRY(set_shape(f, t, t->n_dims, s, err));
-    s->elem_bytes = safe_dtype_bytes(t->dtype);
-    s->type = s->rows.from;
-    s->rows.form = ROWS_PLAIN;
-    s->rows.col_bytes = s->elem_bytes;
-    s->rows.row_bytes = s->n_cols * s->elem_bytes;
-    s->values_bytes = s->n_rows * s->rows.row_bytes;
-    s->first.values = t->data;
-    return ST_OK;
-}
-
-/* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row,
- * or all. Each matrix of a stack has its own. */
-static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, uint64_t rows,
-                     uint64_t cols, struct tensor_rows *out) {
-    bool stack = s->n != 1 && scales->n_dims == 3 && scales->dims[0] == s->n;
-    bool matrix = stack || (s->n == 1 && scales->n_dims == 2);
-    const uint64_t *d = scales->dims + stack;
-    bool one = scales->size_bytes == safe_dtype_bytes(scales->dtype) && scales->n_dims < 2;
-    if (one && s->n == 1) {
-        rows = s->n_rows;
-        cols = s->n_cols;
-    } else if (matrix && d[0] == s->n_rows && d[1] == 1) {
-        rows = 1;
-        cols = s->n_cols;
-    } else if (!matrix || d[0] != div_up(s->n_rows, rows) || d[1] != div_up(s->n_cols, cols)) {
-        return false;
-    }
-    out->scale_rows = (uint32_t)rows;
-    out->scale_cols = (uint32_t)cols;
-    out->scale_row_bytes = div_up(s->n_cols, cols) * safe_dtype_bytes(scales->dtype);
-    return rows <= UINT32_MAX && cols <= UINT32_MAX;
-}
-
-/* NAME's scales are NAME_scale_inv (DeepSeek) or NAME_scale (compressed-tensors). */
-static enum status fp8_source(const struct hf_folder *f, const struct safe_tensor *t,
-                              struct source *s, struct err *err) {
-    char name[SAFE_NAME_MAX + 16];
-    const json_t *block = hf_value(f->config, "quantization_config.weight_block_size");
-    json_int_t rows = json_integer_value(json_array_get(block, 0)),
-               cols = json_integer_value(json_array_get(block, 1));
-    snprintf(name, sizeof name, "%s_scale_inv", t->name);
-    const struct hf_tensor *scales = take(f, name);
-    if (!scales) {
-        snprintf(name, sizeof name, "%s_scale", t->name);
-        scales = take(f, name);
-    }
-    TRY(set_shape(f, t, t->n_dims, s, err));
-    if (!block)
-        rows = cols = 128;
-    if (rows < 1 || rows > 65536 || cols < QK || cols > 65536 || cols % QK != 0)
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s/config.json: weight_block_size must be whole blocks of %d columns",
-                       f->path, QK);
-    if (!scales || s->vector || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
-        !fp8_grid(s, scales->t, (uint64_t)rows, (uint64_t)cols, &s->rows))
-        return bad_shape(
-            f, t->name,
-            "FP8 weights need their NAME_scale_inv or NAME_scale: a number for each "
-            "block, for each row or for all",
-            err);
-    if (s->n_cols % QK != 0)
-        return bad_shape(f, t->name, "FP8 rows must be whole blocks of 32", err);
-    s->type = QT_F8_E4M3;
-    s->refused_form = true;
-    s->rows.form = ROWS_FP8;
-    s->rows.row_bytes = s->n_cols;
-    s->values_bytes = s->n_rows * s->n_cols;
-    s->scales_bytes = div_up(s->n_rows, s->rows.scale_rows) * s->rows.scale_row_bytes;
-    s->first = (struct rows_part){t->data, scales->t->data, NULL};
-    return ST_OK;
-}
-
-/* gpt-oss: NAME_blocks [n, rows, cols/32, 16] and NAME_scales [n, rows, cols/32]. */
-static enum status mxfp4_source(const struct hf_folder *f, const struct safe_tensor *t,
-                                struct source *s, struct err *err) {
-    char name[SAFE_NAME_MAX + 16];
-    snprintf(name, sizeof name, "%.*s_scales", (int)(strlen(t->name) - strlen("_blocks")),
-             t->name);
-    const struct hf_tensor *scales = take(f, name);
-    if (!scales || t->n_dims != 4 || t->dims[3] != 16 || scales->t->n_dims != 3 ||
-        scales->t->dtype != SAFE_U8 || scales->t->dims[0] != t->dims[0] ||
-        scales->t->dims[1] != t->dims[1] || scales->t->dims[2] != t->dims[2])
-        return bad_shape(
-            f, t->name,
-            "MXFP4 blocks must be [n, rows, blocks, 16] with NAME_scales beside them", err);
-    TRY(set_shape(f, t, 3, s, err));
-    s->n_cols = t->dims[2] * QK;
-    s->type = QT_MXFP4;
-    s->refused_form = true;
-    s->rows.form = ROWS_MXFP4;
-    s->rows.row_bytes = t->dims[2] * 16;
-    s->rows.scale_rows = 1;
-    s->rows.scale_cols = QK;
-    s->rows.scale_row_bytes = t->dims[2];
-    s->values_bytes = s->n_rows * s->rows.row_bytes;
-    s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
-    s->first = (struct rows_part){t->data, scales->t->data, NULL};
-    return ST_OK;
-}
-
-/* What config.json says of a module's weights: its own entry, or that of all. */
-struct mlx_quantization {
-    uint32_t group; /* 0: none that is known */
-    bool mxfp4;     /* or else affine, which a module's own entry may leave out */
-};
-
-static enum status mlx_quantization(const struct hf_folder *f, const char *module,
-                                    struct mlx_quantization *out, struct err *err) {
-    const json_t *all = json_object_get(f->config, "quantization");
-    const json_t *own = json_object_get(all, module), *q = json_is_object(own) ? own : all;
-    const json_t *mode = json_object_get(q, "mode");
-    const char *text = json_is_string(mode) ? json_string_value(mode) : "affine";
-    json_int_t group = json_integer_value(json_object_get(q, "group_size"));
-    char shown[64];
-    if (!str_eq(text, "affine") && !str_eq(text, "mxfp4"))
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s/config.json: MLX's mode %s is not supported, only affine and mxfp4",
-                       f->path,
-                       gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown));
-    out->mxfp4 = str_eq(text, "mxfp4");
-    out->group = group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
-    return ST_OK;
-}
-
-/* Type and form of packed rows by their words and scales; false: no such form. */
-static bool mlx_form(const struct mlx_quantization *q, enum safe_dtype scales, uint64_t n_words,
-                     struct source *s) {
-    bool four = n_words * 8 == s->n_cols, f16 = scales == SAFE_F16;
-    if (q->mxfp4) {
-        s->type = QT_MXFP4;
-        s->rows.form = ROWS_MXFP4;
-        return four && scales == SAFE_U8 && q->group == QK;
-    }
-    s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
-    s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
-    return (four || n_words * 4 == s->n_cols) && (f16 || scales == SAFE_BF16);
-}
-
-/* Scales (and biases) have the shape of the words, but for the groups of a row. */
-static bool same_rows(const struct safe_tensor *t, const struct safe_tensor *scales) {
-    return scales->n_dims == t->n_dims &&
-           memcmp(scales->dims, t->dims, (t->n_dims - 1) * sizeof *t->dims) == 0;
-}
-
-static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) {
-    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
-           memcmp(a->dims, b->dims, sizeof a->dims) == 0;
-}
-
-/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups];
- * perhaps of n matrices. */
-static enum status mlx_source(const struct hf_folder *f, const struct safe_tensor *t,
-                              struct source *s, struct err *err) {
-    char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
-    struct mlx_quantization q = {0};
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")),
-             t->name);
-    TRY(mlx_quantization(f, module, &q, err));
-    snprintf(name, sizeof name, "%s.scales", module);
-    const struct hf_tensor *scales = take(f, name);
-    snprintf(name, sizeof name, "%s.biases", module);
-    const struct hf_tensor *biases = q.mxfp4 ? NULL : take(f, name);
-    TRY(set_shape(f, t, t->n_dims, s, err));
-    if (!scales || q.group == 0 || s->vector || !same_rows(t, scales->t) ||
-        (!q.mxfp4 && (!biases || !same_kind(scales->t, biases->t))))
-        return bad_shape(
-            f, t->name,
-            "packed weights need scales and biases of their groups of 32, 64 or 128, or of mode mxfp4 "
-            "scales alone (config.json: quantization)",
-            err);
-    uint64_t n_groups = scales->t->dims[t->n_dims - 1], n_words = s->n_cols;
-    if (n_groups > UINT32_MAX || n_words > UINT32_MAX)
-        return bad_shape(f, t->name, "its rows are too long", err);
-    s->n_cols = n_groups * q.group;
-    if (!mlx_form(&q, scales->t->dtype, n_words, s))
-        return bad_shape(
-            f, t->name,
-            q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
-                    : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
-                      "supported",
-            err);
-    s->refused_form = true;
-    s->rows.row_bytes = n_words * 4;
-    s->rows.scale_rows = 1;
-    s->rows.scale_cols = q.group;
-    s->rows.scale_row_bytes = n_groups * safe_dtype_bytes(scales->t->dtype);
-    s->values_bytes = s->n_rows * s->rows.row_bytes;
-    s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
-    s->first = (struct rows_part){t->data, scales->t->data, biases ? biases->t->data : NULL};
-    return ST_OK;
-}
-
-/* Rows and columns as numbers of 64 bits (llm-compressor) or of 32 (Kimi K2 Thinking). */
-static bool is_shape(const struct safe_tensor *t, uint64_t rows, uint64_t cols) {
-    int32_t small[2];
-    int64_t dims[2];
-    if (t->dtype == SAFE_I32 && t->size_bytes == sizeof small) {
-        memcpy(small, t->data, sizeof small);
-        dims[0] = small[0];
-        dims[1] = small[1];
-    } else if (t->dtype == SAFE_I64 && t->size_bytes == sizeof dims) {
-        memcpy(dims, t->data, sizeof dims);
-    } else {
-        return false;
-    }
-    return dims[0] >= 0 && (uint64_t)dims[0] == rows && dims[1] >= 0 &&
-           (uint64_t)dims[1] == cols;
-}
-
-/* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale
- * [rows, groups], NAME.weight_shape: rows and cols. */
-static enum status int4_source(const struct hf_folder *f, const struct safe_tensor *t,
-                               struct source *s, struct err *err) {
-    char name[SAFE_NAME_MAX + 16];
-    int stem = (int)(strlen(t->name) - strlen("_packed"));
-    snprintf(name, sizeof name, "%.*s_scale", stem, t->name);
-    const struct hf_tensor *scales = take(f, name);
-    snprintf(name, sizeof name, "%.*s_shape", stem, t->name);
-    const struct hf_tensor *shape = take(f, name);
-    TRY(set_shape(f, t, t->n_dims, s, err));
-    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
-        scales->t->dims[0] != s->n_rows || scales->t->dims[1] == 0 || s->n_cols > UINT32_MAX ||
-        !shape || !is_shape(shape->t, s->n_rows, s->n_cols * 8))
-        return bad_shape(
-            f, t->name,
-            "packed weights need their NAME.weight_scale and a NAME.weight_shape that "
-            "agrees",
-            err);
-    s->n_cols *= 8;
-    uint64_t group = s->n_cols / scales->t->dims[1];
-    if (group * scales->t->dims[1] != s->n_cols ||
-        (group != 32 && group != 64 && group != 128) ||
-        !plain_type(scales->t->dtype, &s->rows.scale_type) || s->rows.scale_type == QT_F32)
-        return bad_shape(
-            f, t->name, "only groups of 32, 64 or 128 with scales of F16 or BF16 are supported",
-            err);
-    s->type = s->rows.scale_type == QT_F16 ? QT_Q4_0 : QT_MLX4;
-    s->refused_form = true;
-    s->rows.form = ROWS_INT4;
-    s->rows.row_bytes = t->dims[1] * 4;
-    s->rows.scale_rows = 1;
-    s->rows.scale_cols = (uint32_t)group;
-    s->rows.scale_row_bytes = scales->t->dims[1] * 2;
-    s->first = (struct rows_part){t->data, scales->t->data, NULL};
-    return ST_OK;
-}
-
-static enum status find_source(const struct hf_folder *f, const struct safe_tensor *t,
-                               struct source *s, struct err *err) {
-    *s = (struct source){0};
-    if (plain_type(t->dtype, &s->rows.from))
-        return plain_source(f, t, s, err);
-    if (t->dtype == SAFE_F8_E4M3)
-        return fp8_source(f, t, s, err);
-    if (t->dtype == SAFE_U8 && str_ends(t->name, "_blocks"))
-        return mxfp4_source(f, t, s, err);
-    if (t->dtype == SAFE_U32 && str_ends(t->name, ".weight"))
-        return mlx_source(f, t, s, err);
-    if (t->dtype == SAFE_I32 && str_ends(t->name, ".weight_packed"))
-        return int4_source(f, t, s, err);
-    return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported",
-                   f->path, t->name, safe_dtype_name(t->dtype));
-}
-
 /* ---- what becomes of it -------------------------------------------------------------- */
 
-static void every_second_row(struct source *s, uint64_t first) {
+static void every_second_row(struct hf_source *s, uint64_t first) {
     s->first.values += first * s->rows.row_bytes;
     if (s->first.scales)
         s->first.scales += first * s->rows.scale_row_bytes;
@@ -362,7 +39,7 @@ static void every_second_row(struct source *s, uint64_t first) {
 }
 
 /* Half of the rows of each matrix; a row of scales must not belong to both. */
-static bool half_of_rows(struct source *s, bool second) {
+static bool half_of_rows(struct hf_source *s, bool second) {
     uint64_t rows = s->n_rows / 2, scale_rows = MAX(s->rows.scale_rows, 1u);
     if (s->vector || s->n_rows % 2 != 0 || rows % scale_rows != 0)
         return false;
@@ -377,7 +54,7 @@ static bool half_of_rows(struct source *s, bool second) {
     return true;
 }
 
-static void turn(struct source *s) {
+static void turn(struct hf_source *s) {
     uint64_t rows = s->n_rows;
     s->rows.col_bytes = s->n_cols * s->elem_bytes;
     s->rows.row_bytes = s->elem_bytes;
@@ -400,11 +77,11 @@ static bool is_turned_by_mlx(const struct hf_folder *f) {
 
 /* [channels, 1, taps], MLX's [channels, taps, 1], or without the 1. */
 static enum status squeeze(const struct hf_folder *f, const struct safe_tensor *t,
-                           struct source *s, struct err *err) {
+                           struct hf_source *s, struct err *err) {
     if (t->n_dims == 2 && !s->refused_form)
         return ST_OK;
     if (t->n_dims != 3 || s->refused_form || (t->dims[1] != 1 && t->dims[2] != 1))
-        return bad_shape(f, t->name, "expected [channels, 1, taps]", err);
+        return hf_bad_shape(f, t->name, "expected [channels, 1, taps]", err);
     s->n_rows = t->dims[0];
     s->n_cols = t->dims[1] * t->dims[2];
     s->n = 1;
@@ -414,16 +91,19 @@ static enum status squeeze(const struct hf_folder *f, const struct safe_tensor *
 
 /* What becomes of a delta net's tensors. */
 static enum status apply_delta(const struct hf_folder *f, enum hf_how how,
-                               const struct safe_tensor *t, struct source *s, struct err *err) {
+                               const struct safe_tensor *t, struct hf_source *s,
+                               struct err *err) {
     struct row_tiling tiling = f->v_heads;
     bool one = how == TAKE_V_EACH || how == TAKE_V_LOG, cols = how == TAKE_V_COLS;
     if (how == TAKE_CONV)
         TRY(squeeze(f, t, s, err));
     if (how == TAKE_V_LOG) {
         if (s->refused_form || !s->vector)
-            return bad_shape(f, t->name, "expected a vector", err);
+            return hf_bad_shape(f, t->name, "expected a vector", err);
         s->rows.form = ROWS_NEG_EXP;
         s->type = QT_F32;
+        if (f->arch->layers == HF_OWN && s->n_cols > f->n_heads)
+            s->n_cols = f->n_heads; /* Kimi K3's may go on */
     }
     if (!f->arch->tiled_heads)
         return ST_OK;
@@ -435,20 +115,20 @@ static enum status apply_delta(const struct hf_folder *f, enum hf_how how,
     uint64_t n = cols || s->vector ? s->n_cols : s->n_rows;
     if (s->n != 1 || (cols && s->vector) ||
         n != tiling.first + (uint64_t)tiling.block * tiling.n_groups * tiling.n_per_group)
-        return bad_shape(f, t->name, "its shape is not that of the value heads", err);
+        return hf_bad_shape(f, t->name, "its shape is not that of the value heads", err);
     if (cols && s->refused_form &&
         (tiling.block % QK != 0 || tiling.block % MAX(s->rows.scale_cols, 1u) != 0))
-        return bad_shape(f, t->name, "a value head is not whole blocks of it", err);
+        return hf_bad_shape(f, t->name, "a value head is not whole blocks of it", err);
     s->rows.tiling = tiling;
     return ST_OK;
 }
 
 /* A vector becomes a matrix of n_rows rows. */
 static enum status stand(const struct hf_folder *f, enum hf_how how,
-                         const struct safe_tensor *t, struct source *s, struct err *err) {
+                         const struct safe_tensor *t, struct hf_source *s, struct err *err) {
     uint64_t n_rows = how == TAKE_GROUPS ? f->n_groups : s->n_cols;
     if (s->refused_form || !s->vector || n_rows == 0 || s->n_cols % n_rows != 0)
-        return bad_shape(f, t->name, "expected a vector of whole groups", err);
+        return hf_bad_shape(f, t->name, "expected a vector of whole groups", err);
     s->vector = false;
     s->n_rows = n_rows;
     s->n_cols /= n_rows;
@@ -461,36 +141,36 @@ static enum status stand(const struct hf_folder *f, enum hf_how how,
 }
 
 static enum status apply(const struct hf_folder *f, const struct hf_name *name,
-                         const struct safe_tensor *t, struct source *s, struct err *err) {
+                         const struct safe_tensor *t, struct hf_source *s, struct err *err) {
     enum hf_how how = name->how;
     bool turns = how >= TURN && how <= TRANSPOSE_SECOND;
     bool halves = how == TAKE_FIRST || how == TAKE_SECOND || how == TRANSPOSE_FIRST ||
                   how == TRANSPOSE_SECOND;
     bool picks = how == VALUES_EVEN || how == VALUES_ODD;
     if ((turns || picks) && s->refused_form)
-        return bad_shape(f, t->name, "expected plain numbers", err);
+        return hf_bad_shape(f, t->name, "expected plain numbers", err);
     if (turns)
         turn(s);
     if ((how == TAKE_EVEN || how == TAKE_ODD || how == TRANSPOSE_EVEN ||
          how == TRANSPOSE_ODD) &&
         (s->vector || s->n_rows % 2 != 0 || s->rows.scale_rows > 1))
-        return bad_shape(f, t->name, "expected pairs of rows", err);
+        return hf_bad_shape(f, t->name, "expected pairs of rows", err);
     if (how == TAKE_EVEN || how == TRANSPOSE_EVEN)
         every_second_row(s, 0);
     if (how == TAKE_ODD || how == TRANSPOSE_ODD)
         every_second_row(s, 1);
     if (halves && !half_of_rows(s, how == TAKE_SECOND || how == TRANSPOSE_SECOND))
-        return bad_shape(f, t->name, "its rows cannot be halved", err);
+        return hf_bad_shape(f, t->name, "its rows cannot be halved", err);
     if (picks) {
         if (s->n_cols % 2 != 0)
-            return bad_shape(f, t->name, "expected pairs of values", err);
+            return hf_bad_shape(f, t->name, "expected pairs of values", err);
         s->first.values += how == VALUES_ODD ? s->elem_bytes : 0;
         s->rows.col_bytes *= 2;
         s->n_cols /= 2;
     }
     if (how == TAKE_NORM && f->norms_plus_one) {
         if (s->refused_form || !s->vector)
-            return bad_shape(f, t->name, "expected a vector", err);
+            return hf_bad_shape(f, t->name, "expected a vector", err);
         s->rows.form = ROWS_PLUS_ONE;
         s->type = QT_F32;
     }
@@ -498,12 +178,12 @@ static enum status apply(const struct hf_folder *f, const struct hf_name *name,
         uint64_t n_heads = strncmp(name->to, "attn_q", 6) == 0 ? f->n_heads : f->n_kv_heads;
         uint64_t n = s->vector ? s->n_cols : s->n_rows;
         if (n % (2 * n_heads) != 0 || n / n_heads > 65536 || s->n != 1)
-            return bad_shape(f, t->name, "its rows are not whole heads", err);
+            return hf_bad_shape(f, t->name, "its rows are not whole heads", err);
         s->rows.halves = (uint32_t)(n / n_heads);
     }
     if (how == TAKE_FLAT && !s->vector) {
         if (s->refused_form || s->n != 1)
-            return bad_shape(f, t->name, "expected plain numbers", err);
+            return hf_bad_shape(f, t->name, "expected plain numbers", err);
         s->vector = true;
         s->n_cols *= s->n_rows;
         s->n_rows = 1;
@@ -524,7 +204,7 @@ static enum status add_rows(struct hf_folder *f, const struct tensor_rows *rows,
     return ST_OK;
 }
 
-static enum status add(struct hf_folder *f, const char *to, struct source *s,
+static enum status add(struct hf_folder *f, const char *to, struct hf_source *s,
                        struct rows_part *parts, bool stack, struct err *err) {
     const uint64_t dims[3] = {s->n_cols, s->n_rows, s->n};
     if (!hf_own(f, parts))
@@ -537,7 +217,7 @@ static enum status add(struct hf_folder *f, const char *to, struct source *s,
 
 /* The table of layers' inputs may have fewer rows than the embedding: tokens that stand for
  * pictures and sounds have none. They get zeros, in a part of their own. */
-static enum status add_padded(struct hf_folder *f, const char *to, struct source *s,
+static enum status add_padded(struct hf_folder *f, const char *to, struct hf_source *s,
                               struct err *err) {
     uint64_t rows = s->n_rows, more = f->n_vocab - rows;
     struct rows_part *parts = mem_calloc(2, sizeof *parts);
@@ -559,11 +239,11 @@ static enum status add_padded(struct hf_folder *f, const char *to, struct source
 
 static enum status add_one(struct hf_folder *f, const char *to, const struct hf_name *name,
                            const struct safe_tensor *t, struct err *err) {
-    struct source s;
-    TRY(find_source(f, t, &s, err));
+    struct hf_source s;
+    TRY(hf_find_source(f, t, &s, err));
     TRY(apply(f, name, t, &s, err));
     if (s.n > 65536)
-        return bad_shape(f, t->name, "too many matrices", err);
+        return hf_bad_shape(f, t->name, "too many matrices", err);
     if (str_eq(to, "per_layer_token_embd.weight") && s.n_rows < f->n_vocab &&
         f->n_vocab - s.n_rows <= s.n_rows && s.n == 1)
         return add_padded(f, to, &s, err);
@@ -579,7 +259,7 @@ static enum status add_one(struct hf_folder *f, const char *to, const struct hf_
     return add(f, to, &s, parts, t->n_dims >= 3, err);
 }
 
-static bool same_form(const struct source *a, const struct source *b) {
+static bool same_form(const struct hf_source *a, const struct hf_source *b) {
     return a->type == b->type && a->n == b->n && a->n_rows == b->n_rows &&
            a->n_cols == b->n_cols && a->vector == b->vector && a->rows.form == b->rows.form &&
            a->rows.scale_type == b->rows.scale_type &&
@@ -591,7 +271,7 @@ static enum status add_each(struct hf_folder *f, const char *to, const struct hf
                             const char *prefix, uint32_t n, struct err *err) {
     const char *gap = strstr(name->from, "%u");
     struct rows_part *parts = mem_calloc(n, sizeof *parts);
-    struct source first, s;
+    struct hf_source first, s;
     enum status st = parts ? ST_OK : hf_no_memory(f, err);
     for (uint32_t i = 0; i < n && st == ST_OK; i++) {
         char full[SAFE_NAME_MAX + 1];
@@ -602,11 +282,12 @@ static enum status add_each(struct hf_folder *f, const char *to, const struct hf
             st = err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, full);
             break;
         }
-        st = find_source(f, t->t, &s, err);
+        st = hf_find_source(f, t->t, &s, err);
         if (st == ST_OK)
             st = apply(f, name, t->t, &s, err);
         if (st == ST_OK && (s.n != 1 || s.vector || (i > 0 && !same_form(&s, &first))))
-            st = bad_shape(f, full, "its shape or type is not that of the other experts", err);
+            st = hf_bad_shape(f, full, "its shape or type is not that of the other experts",
+                              err);
         if (i == 0)
             first = s;
         parts[i] = s.first;
@@ -628,8 +309,8 @@ enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_na
     return n != 0 && find_weight(f, full) ? add_each(f, to, name, prefix, n, err) : ST_OK;
 }
 
-static enum status add_named(struct hf_folder *f, const char *to, const struct hf_name *name,
-                             const char *prefix, struct err *err) {
+enum status hf_add_named(struct hf_folder *f, const char *to, const struct hf_name *name,
+                         const char *prefix, struct err *err) {
     char full[SAFE_NAME_MAX + 1];
     if (strstr(name->from, "%u"))
         return hf_add_stack(f, to, name, prefix, f->n_experts, err);
@@ -648,7 +329,7 @@ enum status hf_add_vector(struct hf_folder *f, const char *to, const float *valu
         mem_free(part);
         return hf_no_memory(f, err);
     }
-    struct source s = {.type = QT_F32, .n = 1, .n_rows = 1, .n_cols = n, .vector = true};
+    struct hf_source s = {.type = QT_F32, .n = 1, .n_rows = 1, .n_cols = n, .vector = true};
     s.rows = (struct tensor_rows){.form = ROWS_PLAIN,
                                   .from = QT_F32,
                                   .col_bytes = sizeof *copy,
@@ -689,7 +370,7 @@ enum status hf_n_vocab(const struct hf_folder *f, uint32_t *out, struct err *err
         return err_set(err, ST_BAD_INPUT, "%s: the tensor model.embed_tokens.weight is missing",
                        f->path);
     if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > (1u << 24))
-        return bad_shape(f, t->name, "expected [tokens, values]", err);
+        return hf_bad_shape(f, t->name, "expected [tokens, values]", err);
     *out = (uint32_t)t->dims[0];
     return ST_OK;
 }
@@ -709,12 +390,12 @@ static enum status add_ends(struct hf_folder *f, const char *prefix, struct err 
         {"output.weight", "lm_head.weight", TAKE},
         {"output.weight", "language_model.lm_head.weight", TAKE}};
     for (size_t i = 0; i < ARRAY_LEN(begins); i++)
-        TRY(add_named(f, begins[i].to, &begins[i], prefix, err));
+        TRY(hf_add_named(f, begins[i].to, &begins[i], prefix, err));
     const json_t *tied = hf_value(f->config, "tie_word_embeddings");
     if (json_is_true(tied ? tied : hf_value(f->text, "tie_word_embeddings")))
         return ST_OK; /* some files hold the matrix twice */
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
-        TRY(add_named(f, heads[i].to, &heads[i], "", err));
+        TRY(hf_add_named(f, heads[i].to, &heads[i], "", err));
     return ST_OK;
 }
 
@@ -725,7 +406,7 @@ static enum status add_layer(struct hf_folder *f, const char *prefix, uint32_t l
     for (size_t i = 0; i < FOLDER_MAX_LISTS; i++) {
         for (const struct hf_name *n = f->arch->names[i]; n && n->to; n++) {
             snprintf(to, sizeof to, "blk.%u.%s", layer, n->to);
-            TRY(add_named(f, to, n, from, err));
+            TRY(hf_add_named(f, to, n, from, err));
         }
     }
     return ST_OK;

@@ -40,7 +40,7 @@ for file in "$golden"/logits/*.gguf; do
     gemma3) gguf=$name.gguf ;;      # norms are stored less one
     llama-rope3 | llama4 | step35 | hunyuan-moe) gguf=$name.gguf ;; # factors and bases are computed
     minimax-m3) gguf=$name.gguf ;;
-    kimi-linear) gguf=$name.gguf ;; # decays are stored as logarithms
+    kimi-*) gguf=$name.gguf ;; # decays are stored as logarithms
     gemma3n) gguf=$name.gguf ;;     # the last tokens have no inputs of layers
     qwen3next | qwen35* | granitehybrid | nemotron_h*) gguf=$name.gguf ;; # decays are stored as logarithms
     *) gguf=$file ;;
@@ -147,6 +147,7 @@ quantized int4-f16 "$q/q-llama-f16.gguf" --weights int4 --group 128 --scales f16
 quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
 quantized mxfp4 "$q/q-llama-f16.gguf" --weights mlx-mxfp4 --shards 2
 quantized mxfp4-moe "$golden/logits/qwen3moe.gguf" --weights mlx-mxfp4
+quantized mxfp4-packed "$golden/logits/qwen3moe.gguf" --weights mxfp4
 quantized fp8-stack "$golden/logits/gemma4-moe.gguf" --wide --weights fp8
 quantized mlx4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx4 --group 32 --mlx-lm --shards 2
 quantized mxfp4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx-mxfp4 --mlx-lm
@@ -202,6 +203,12 @@ damaged hunyuan-moe 'del h[p + "1.mlp.experts.3.up_proj.weight"]' 'experts.3.up_
 damaged bailingmoe2 'c["norm_head"] = True' 'norm_head is true, expected 0'
 damaged bailingmoe2 'del c["score_function"]' 'use_qk_norm must be true and score_function sigmoid'
 damaged bailingmoe2 'h.pop("model.word_embeddings.weight")' 'embed_tokens.weight is missing'
+if [ -e "$golden/logits/kimi-k3.gguf" ]; then
+    quantized mxfp4-k3 "$golden/logits/kimi-k3.gguf" --weights mxfp4
+    damaged kimi-k3 'del h[p + "2.mlp_res_proj.weight"]' 'layers.2.mlp_res_proj.weight is missing'
+    damaged kimi-k3 'c["mla_use_output_gate"] = False' 'mla_use_output_gate is false, expected 1'
+    damaged kimi-k3 'del c["attn_res_block_size"]' 'attn_res.block_size'
+fi
 if [ -e "$golden/logits/gemma3n.gguf" ]; then
     damaged gemma3n 'c["activation_sparsity_pattern"][0] = 0.5' 'activation_sparsity_pattern is'
     damaged gemma3n 'c["layer_types"][0] = "full_attention"' 'layer 0 must be sliding_attention'

@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4|mxfp4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite] [--pieces] [--mlx-lm] [--flat] [--wide]
 """
 import argparse
@@ -355,6 +355,15 @@ def put_mxfp4_parts(folder, name, lead, cols, words, scales):
     folder.put(name[:-len(".weight")] + ".scales", "U8", lead + (cols // 32,), scales)
 
 
+def put_packed_mxfp4(folder, name, rows, cols, values):
+    """compressed-tensors, mxfp4-pack-quantized: MLX's codes and scales as bytes, by other names."""
+    own = Folder(folder.options)
+    worth = put_mxfp4(own, name, rows, cols, values)
+    folder.put(name + "_packed", "U8", (rows, cols // 2), own.tensors[name][2])
+    folder.put(name + "_scale", "U8", (rows, cols // 32), own.tensors[name[:-len(".weight")] + ".scales"][2])
+    return worth
+
+
 def put_int4(folder, name, rows, cols, values):
     """compressed-tensors, pack-quantized: w = scale * q, q from -8 to 7; q + 8 in words of 32 bits, the first one
     lowest. The second GGUF has the same numbers as Q4_0, or as Q4_1 whose minimum is -8 * scale."""
@@ -512,6 +521,11 @@ for p in ("gate", "up", "down"):
     SPECIAL["step35"]["ffn_%s_shexp.weight" % p] = "share_expert.%s_proj.weight" % p
     SPECIAL["hunyuan-moe"]["ffn_%s_shexp.weight" % p] = "mlp.shared_mlp.%s_proj.weight" % p
 SPECIAL["kimi-linear"] = KIMI
+SPECIAL["kimi-k3"] = {**KIMI, "ssm_g.weight": "self_attn.g_proj.weight", "attn_gate.weight": "self_attn.g_proj.weight",
+                      "ffn_routed_down.weight": "block_sparse_moe.routed_expert_down_proj.weight",
+                      "ffn_routed_norm.weight": "block_sparse_moe.routed_expert_norm.weight",
+                      "ffn_routed_up.weight": "block_sparse_moe.routed_expert_up_proj.weight",
+                      "attn_res_score.weight": "self_attention_res_%s.weight", "ffn_res_score.weight": "mlp_res_%s.weight"}
 # What mlx-lm calls otherwise.
 MLX = {"kimi-linear": [("block_sparse_moe.gate.e_score", "mlp.e_score"), ("block_sparse_moe", "mlp"), ("_conv1d.", "_conv.conv.")],
        "step35": [("moe.gate.", "mlp.gate.gate."), ("moe.router_bias", "mlp.gate.router_bias"), ("share_expert", "mlp.share_expert"),
@@ -521,12 +535,13 @@ MLX = {"kimi-linear": [("block_sparse_moe.gate.e_score", "mlp.e_score"), ("block
 OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
          "gemma3n": ("gemma3n", "model.language_model.", "model.language_model."),
          "llama4": ("llama4", "language_model.model.", "language_model.model."),
+         "kimi-k3": ("kimi_k3", "language_model.model.", "language_model.model."),
          "minimax-m3": ("minimax_m3_vl", "language_model.model.", "language_model.model.")}
 # Tensors outside of the layers.
 ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
         "token_embd_norm.weight": "embedding_norm.weight", "per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
         "per_layer_model_proj.weight": "per_layer_model_projection.weight",
-        "per_layer_proj_norm.weight": "per_layer_projection_norm.weight"}
+        "per_layer_proj_norm.weight": "per_layer_projection_norm.weight", "output_res_score.weight": "output_attn_res_%s.weight"}
 MODEL_TYPE = {"lfm2moe": "lfm2_moe", "granitehybrid": "granitemoehybrid", "nemotron_h_moe": "nemotron_h",
               "qwen3next": "qwen3_next", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe",
               "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
@@ -706,6 +721,16 @@ class Maker:
                      "full_attn_layers": [i + 1 for i, n in enumerate(kv) if n], "num_heads": self.n_heads,
                      "kda_layers": [i + 1 for i, n in enumerate(kv) if not n], "head_dim": k("kda.head_dim"),
                      "short_conv_kernel_size": k("ssm.conv_kernel")})
+
+    def config_kimi_k3(self, c):
+        k = self.key
+        self.config_kimi_linear(c)
+        c.update(hidden_act="situ", q_lora_rank=k("attention.q_lora_rank"), max_position_embeddings=c.pop("model_max_length"),
+                 activation_situ_beta=k("activation.situ_beta"), activation_situ_linear_beta=k("activation.situ_linear_beta"),
+                 attn_res_block_size=k("attn_res.block_size"), routed_expert_hidden_size=k("expert_latent_length"),
+                 latent_moe_use_norm=True, mla_use_output_gate=True, topk_method="noaux_tc")
+        c["linear_attn_config"].update(gate_lower_bound=k("kda.gate_lower_bound"), use_full_rank_gate=True)
+        self.outer = OUTER["kimi-k3"]
 
     def config_minimax_m3(self, c):
         k = self.key
@@ -1103,7 +1128,7 @@ class Maker:
         GGUF's order of rows; `self.order` puts it into the folder's."""
         o = self.folder.options
         quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
-            "ffn_gate_inp" not in gguf_name and \
+            "ffn_gate_inp" not in gguf_name and (o.weights != "mxfp4" or "_exps" in gguf_name) and \
             (o.weights.startswith("mlx") or not re.match("token_embd|output", gguf_name))
         if not quantize:
             shape = (n, rows // n, cols) if n else (rows, cols)
@@ -1112,6 +1137,8 @@ class Maker:
         values = floats(kind, data)
         if o.weights.startswith("fp8"):
             return put_fp8(self.folder, name, rows, cols, values, n)
+        if o.weights == "mxfp4":
+            return put_packed_mxfp4(self.folder, name, rows, cols, values)
         if o.weights == "int4":
             return put_int4(self.folder, name, rows, cols, values)
         if o.weights == "mlx-mxfp4" and (not o.group or "_exps" in gguf_name):
@@ -1153,6 +1180,8 @@ class Maker:
             channels = math.prod(dims[1:])
             shape = (channels, dims[0], 1) if self.folder.options.mlx_lm else (channels, 1, dims[0])
             self.folder.put(name, DTYPE[kind], shape, data)
+        elif part == "ssm_a" and self.arch == "kimi-k3":  # longer than there are heads
+            self.folder.put(name, DTYPE[kind], (dims[0] + 2,), data + bytes(8))
         elif part == "ssm_a" and self.arch == "kimi-linear":
             self.folder.put(name, DTYPE[kind], (1, 1, dims[0], 1), data)
         elif part in self.grouped or part == "ssm_a":
@@ -1164,6 +1193,12 @@ class Maker:
     def put_tensor(self, gguf_name, name):
         dims, kind, data = self.g.tensors[gguf_name]
         if re.search(r"ssm_|shortconv|attn_(qkv|gate)", gguf_name) and self.put_recurrent(gguf_name, name):
+            return
+        if "res_score" in gguf_name:  # a norm's weights times those of a projection to one number
+            norms = [2.0 if i % 3 else 0.5 for i in range(dims[0])]
+            self.folder.put(name % "norm", "F32", dims, array("f", norms).tobytes())
+            self.folder.put(name % "proj", "F32", (1, dims[0]),
+                            array("f", [v / n for v, n in zip(floats(kind, data), norms)]).tobytes())
             return
         if gguf_name == "per_layer_token_embd.weight" and self.arch == "gemma3n":  # less than the embedding
             cut = dims[1] * 15 // 16
@@ -1479,7 +1514,7 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "mlx-mxfp4", "int4"))
+    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "mlx-mxfp4", "int4", "mxfp4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -1506,15 +1541,16 @@ def main():
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}
         elif o.weights and not o.weights.startswith("mlx"):
-            int4 = o.weights == "int4"
-            weights = {"num_bits": 4 if int4 else 8, "type": "int" if int4 else "float", "symmetric": True,
+            int4, mxfp4 = o.weights == "int4", o.weights == "mxfp4"
+            weights = {"num_bits": 4 if int4 or mxfp4 else 8, "type": "int" if int4 else "float", "symmetric": True,
                        "actorder": None, "dynamic": False, "group_size": o.group or None,
-                       "strategy": {"int4": "group", "fp8-row": "channel", "fp8-all": "tensor"}[o.weights]}
-            inputs = None if int4 else {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "token"}
+                       "strategy": {"int4": "group", "mxfp4": "group", "fp8-row": "channel", "fp8-all": "tensor"}[o.weights]}
+            inputs = None if int4 or mxfp4 else {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "token"}
             config["quantization_config"] = {
                 "quant_method": "compressed-tensors", "ignore": ["lm_head"],
                 "format": "pack-quantized" if int4 else "float-quantized",
                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                              "format": "mxfp4-pack-quantized" if mxfp4 else None,
                                               "input_activations": inputs, "output_activations": None}}}
         elif o.weights:
             # As mlx-lm writes it, twice; a module's own entry without a mode is affine.
