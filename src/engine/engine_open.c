@@ -107,6 +107,15 @@ static double layer_products(const struct instance *in) {
     return n;
 }
 
+/* Multiplications for each position of the context in a layer that makes keys of blocks of them:
+ * with a key of a large block, or of an indexer with that of a small one. */
+static double compressed_work(const struct hparams *hp, uint32_t layer, double one) {
+    const struct compress_params *c = &hp->compress;
+    const uint32_t ratio = c->n_groups != 0 ? c->ratios[layer] : 0;
+    const double key = ratio == COMPRESS_FINE ? (double)c->n_heads * c->k_dim : one;
+    return ratio != 0 ? key / ratio : 0;
+}
+
 /* What a position that a token sees adds to its work. */
 static void open_step_cost(struct engine *e) {
     const struct hparams *hp = &e->in.rank.hp;
@@ -116,6 +125,7 @@ static void open_step_cost(struct engine *e) {
         double one = kind->n_heads * ((double)kind->head_dim + kind->v_dim);
         if (hparams_layer_has_attention(hp, i))
             *(kind->window != 0 ? &windowed : &whole) += one;
+        whole += compressed_work(hp, i, one);
     }
     double price = ATTN_PRICE / layer_products(&e->in);
     step_cost_init(&e->step_cost, price * whole, price * windowed, hp->window);
