@@ -6,8 +6,8 @@
  *   in COMPRESSED_RAW, likewise     what a position gives to compressed keys: rows of values and of
  *                                   gates, as f32 whatever kv_type is
  *   in COMPRESSED_KEYS, in pages    a key of each whole block of `ratio` positions, as kv_type, in
- *     of whole contexts             the page of the block's last position: 16 of a page of 64
- *                                   positions, or one of two pages
+ *     of whole contexts             the page of the block's last position: a page of 64 positions
+ *                                   has room for 16, or for one, which every second page has
  *   in COMPRESSED_INDEX, likewise   the same of the indexer
  *
  * A block's key is computed by the step that has its last token, from the raw rows in the pages,

@@ -89,6 +89,12 @@ static void compare(const struct weights *here, const struct weights *there,
     }
     mem_free(a);
     mem_free(b);
+    for (uint32_t l = 0; l < here->n_layers; l++) {
+        const struct moe_weights *moe = here->layers[l].moe;
+        if (moe != NULL && moe->of_token != NULL)
+            assert_memory_equal(moe->of_token, there->layers[l].moe->of_token,
+                                (size_t)hp->n_vocab * hp->moe.n_used * sizeof *moe->of_token);
+    }
 }
 
 struct model {
