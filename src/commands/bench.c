@@ -10,15 +10,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int n_prompt, n_generate = 128, n_runs = 5;
+static int n_prompt, n_generate = 128, n_depth, n_runs = 5;
 static const char *compare_links, *trace;
 
 static const struct cli_option options[] = {
     CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20,
             "tokens of the prompt (default 512, or what fits the\n"
             "model's context)"),
-    CLI_INT('n', "generate", "N", &n_generate, 1, 1 << 20,
-            "tokens to generate, from an empty context (default 128)"),
+    CLI_INT('n', "generate", "N", &n_generate, 1, 1 << 20, "tokens to generate (default 128)"),
+    CLI_INT('d', "depth", "N", &n_depth, 0, 1 << 20,
+            "tokens of context before these, whose time does not\n"
+            "count (default 0)"),
     CLI_INT('r', "runs", "R", &n_runs, 1, SESSION_RUNS_MAX,
             "number of rounds; the result is their median (default\n"
             "5)"),
@@ -79,7 +81,7 @@ static json_t *series_json(const struct series *s) {
 
 struct bench {
     struct lockstep *ls;
-    int32_t *ids;                           /* [n_prompt] */
+    int32_t *ids; /* of a prompt, and of the context before a generation */
     struct series prompt, generate, fabric; /* n_runs */
     struct series read_roof, peak;          /* 2 n_runs + 1: before, between and after these */
     const char *peak_kind;
@@ -141,7 +143,7 @@ static enum lockstep_status measure_generation(struct bench *b, struct lockstep_
     bool traced = is_traced(b);
     lockstep_times(b->ls, &times, true);
     /* One token more, since the first one's time belongs to the prompt. */
-    enum lockstep_status st = run(b, 1, n_generate + 1, &r, err);
+    enum lockstep_status st = run(b, n_depth + 1, n_generate + 1, &r, err);
     if (st != LOCKSTEP_OK)
         return st;
     lockstep_times(b->ls, &times, true);
@@ -207,10 +209,10 @@ static struct summary summarize(const struct bench *b) {
 static int print_json(const struct bench *b, const struct summary *s) {
     json_t *o = session_json(b->ls);
     json_t *mine = json_pack(
-        "{s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
-        "prompt_tokens", n_prompt, "generated_tokens", n_generate, "runs", n_runs,
-        "prompt_tokens_per_s", s->prompt, "gen_tokens_per_s", s->generate, "read_roof_gbs",
-        s->read_roof, "token_weight_bytes",
+        "{s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
+        "prompt_tokens", n_prompt, "generated_tokens", n_generate, "depth", n_depth, "runs",
+        n_runs, "prompt_tokens_per_s", s->prompt, "gen_tokens_per_s", s->generate,
+        "read_roof_gbs", s->read_roof, "token_weight_bytes",
         (json_int_t)lockstep_model_info(b->ls)->token_weight_bytes, "gen_read_gbs", s->gen_read,
         "gen_roof_fraction", s->gen_fraction, "peak_gops", s->peak, "peak_kind", b->peak_kind,
         "prompt_gops", s->prompt_gops, "prompt_peak_fraction", s->prompt_fraction,
@@ -261,10 +263,11 @@ static int default_prompt(void) {
 }
 
 static int bench(struct lockstep *ls) {
-    struct bench b = {.ls = ls, .ids = calloc((size_t)n_prompt, sizeof *b.ids)};
+    const int n_ids = MAX(n_prompt, n_depth + 1);
+    struct bench b = {.ls = ls, .ids = calloc((size_t)n_ids, sizeof *b.ids)};
     if (b.ids == NULL)
-        return cli_fail(ST_NO_MEMORY, "not enough memory for a prompt of %d tokens", n_prompt);
-    fill_ids(b.ids, n_prompt, lockstep_model_info(ls)->n_vocab);
+        return cli_fail(ST_NO_MEMORY, "not enough memory for a prompt of %d tokens", n_ids);
+    fill_ids(b.ids, n_ids, lockstep_model_info(ls)->n_vocab);
     int status = measure(&b);
     if (status == CLI_GO_ON) {
         struct summary s = summarize(&b);
@@ -285,7 +288,7 @@ int cmd_bench(int argc, char **argv) {
     if (status == CLI_GO_ON && compare_links != NULL)
         return bench_links(compare_links, n_prompt, n_generate, n_runs);
     if (status == CLI_GO_ON)
-        status = session_open(&ls, MAX(n_prompt, n_generate + 1) + 1);
+        status = session_open(&ls, MAX(n_prompt, n_depth + n_generate + 1) + 1);
     if (status == CLI_GO_ON)
         status = session_say(ls);
     if (status == CLI_GO_ON)

@@ -145,6 +145,10 @@ input=$work refuse 1 "cannot read the message: Is a directory" chat "$model" -q 
 # The prompt of bench is as long as the model's context allows.
 accept bench "$model" -q -n 4 -r 1 -t 1 --json
 grep -q '"prompt_tokens": 511' "$work/out" || fail "bench: $(cat "$work/out")"
+# What is generated may come after some context.
+accept bench "$model" -q -p 4 -n 4 -d 300 -r 1 -t 1 --json
+grep -q '"depth": 300' "$work/out" || fail "bench --depth: $(cat "$work/out")"
+refuse 2 "context" bench "$model" -q -p 4 -n 4 -d 600 -r 1 -t 1
 # Whatever the program is called, its ranks run the same one; and where there are too few files, it says so.
 cp "$LOCKSTEP" "$work/renamed"
 (PATH=/usr/bin:/bin; timeout 60 "$work/renamed" run "$model" -q -p a -n 2 --ranks 2 >/dev/null 2>"$work/err") || fail "a renamed program: $(cat "$work/err")"
