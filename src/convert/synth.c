@@ -52,6 +52,13 @@ static void rope_factors(const struct synth_shape *s, float *dst) {
                                             : 1e30f;
 }
 
+/* Of token t: experts 7 t, 7 t + 1 ... */
+static void token_experts(const struct synth_shape *s, uint64_t first, int32_t *dst, size_t n) {
+    const uint64_t n_used = s->experts.n_used;
+    for (size_t i = 0; i < n; i++)
+        dst[i] = (int32_t)(((first + i) / n_used * 7 + (first + i) % n_used) % s->experts.n);
+}
+
 struct chunk {
     const struct synth_shape *shape;
     const struct synth_tensor *tensor;
@@ -93,6 +100,9 @@ static void fill_chunk(struct chunk *c, struct pool *pool) {
         break;
     case ROLE_FACTORS:
         rope_factors(c->shape, (float *)c->dst);
+        break;
+    case ROLE_EXPERTS:
+        token_experts(c->shape, c->first_block, (int32_t *)c->dst, c->n_blocks);
         break;
     }
 }

@@ -78,6 +78,8 @@ static void put_expert_keys(const struct keys *k) {
         put_u32(k, "expert_shared_feed_forward_length", e->n_ff_shared);
     if (e->n_dense)
         put_u32(k, "leading_dense_block_count", e->n_dense);
+    if (e->n_hash)
+        put_u32(k, "hash_layer_count", e->n_hash);
     if (e->period)
         put_u32(k, "interleave_moe_layer_step", e->period);
     if (e->n_groups) {
@@ -171,6 +173,17 @@ static void put_recurrent_keys(const struct keys *k) {
     put_u32(k, "ssm.inner_size", r->n_heads * r->v_dim);
 }
 
+static void put_compressed_keys(const struct keys *k) {
+    const struct synth_compressed *c = &k->shape->compressed;
+    put_u32(k, "attention.q_lora_rank", c->q_rank);
+    put_u32(k, "attention.output_lora_rank", c->o_rank);
+    put_u32(k, "attention.output_group_count", c->n_groups);
+    put_array(k, "attention.compress_ratios", synth_layer_ratio);
+    put_f32(k, "attention.compress_rope_freq_base", c->rope_base);
+    put_u32(k, "hyper_connection.count", c->n_streams);
+    put_u32(k, "hyper_connection.sinkhorn_iterations", c->n_iterations);
+}
+
 static void put_yarn_keys(const struct keys *k) {
     const struct synth_yarn *y = &k->shape->yarn;
     char key[128];
@@ -225,5 +238,7 @@ void synth_write_keys(const struct synth_plan *p, struct gguf_writer *w) {
         put_indexer_keys(&k);
     if (s->recurrent.kind)
         put_recurrent_keys(&k);
+    if (s->compressed.n_groups)
+        put_compressed_keys(&k);
     put_own_keys(&k);
 }

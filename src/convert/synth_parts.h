@@ -7,13 +7,15 @@
 
 /* --- shapes (synth_shapes*.c) ------------------------------------------------------- */
 
-enum synth_gating { SYNTH_SOFTMAX = 1, SYNTH_SIGMOID = 2 }; /* as in expert_gating_func */
+/* as in expert_gating_func */
+enum synth_gating { SYNTH_SOFTMAX = 1, SYNTH_SIGMOID = 2, SYNTH_SQRT_SOFTPLUS = 4 };
 
 struct synth_experts {
     uint32_t n, n_used, n_ff;
     uint32_t n_shared;    /* experts that every token uses, beside the n */
     uint32_t n_ff_shared; /* or one of this width; 0: none */
     uint32_t n_dense;     /* leading layers with an ordinary FFN */
+    uint32_t n_hash;      /* leading layers whose experts are those of a table of tokens */
     uint32_t period;      /* layer l has experts if (l + 1) % period == 0; 0: all have */
     uint32_t n_groups, n_groups_used;
     uint32_t n_latent;       /* width of the space in which experts work; 0: the model's */
@@ -74,6 +76,15 @@ struct synth_indexer {
     bool shares; /* only the first two layers and every fourth from there have one */
 };
 
+/* DeepSeek V4's attention to keys made of blocks of 4 positions (layers 2, 4, ...) and of 128 (3,
+ * 5, ...), and its residual streams. */
+struct synth_compressed {
+    uint32_t q_rank, o_rank, n_groups; /* n_groups = 0: others */
+    uint32_t first;                    /* block of layers 0 and 1; 0: none */
+    uint32_t n_streams, n_iterations;
+    float rope_base; /* of layers with such keys */
+};
+
 enum synth_attn_gate {
     SYNTH_NO_GATE,
     SYNTH_GATE_IN_Q,   /* attn_q has the queries' gates, too */
@@ -116,6 +127,7 @@ struct synth_shape {
     struct synth_mla mla;         /* kv_rank = 0: ordinary attention */
     struct synth_recurrent recurrent;
     struct synth_indexer indexer;
+    struct synth_compressed compressed;
     struct synth_key keys[SYNTH_KEYS_MAX + 1];
 };
 
@@ -128,6 +140,8 @@ bool synth_layer_has_ffn(char letter);
 uint32_t synth_layer_heads(const struct synth_shape *s, uint32_t layer);
 uint32_t synth_layer_kv_heads(const struct synth_shape *s, uint32_t layer);
 uint32_t synth_layer_head_dim(const struct synth_shape *s, uint32_t layer);
+/* Positions of which it makes a key; 0: none. */
+uint32_t synth_layer_ratio(const struct synth_shape *s, uint32_t layer);
 
 /* The shapes of models whose layers are all alike, and of the others; names are unique. */
 extern const struct synth_shape synth_shapes_plain[], synth_shapes_mixed[];
@@ -153,11 +167,12 @@ enum status synth_vocab_write(const struct synth_vocab *v, struct gguf_writer *w
 /* --- tensors (synth_tensors.c) and keys (synth_keys.c) ------------------------------- */
 
 enum synth_role {
-    ROLE_WEIGHT, /* deviation 1/sqrt(columns), so that products keep the size of activations */
-    ROLE_NORM,   /* near 1 */
-    ROLE_BIAS,   /* small */
-    ROLE_DECAY,  /* near -1: ssm_a */
-    ROLE_FACTORS /* rope_freqs.weight */
+    ROLE_WEIGHT,  /* deviation 1/sqrt(columns), so that products keep the size of activations */
+    ROLE_NORM,    /* near 1 */
+    ROLE_BIAS,    /* small */
+    ROLE_DECAY,   /* near -1: ssm_a */
+    ROLE_FACTORS, /* rope_freqs.weight */
+    ROLE_EXPERTS  /* numbers of experts for each token, none twice */
 };
 
 struct synth_tensor {

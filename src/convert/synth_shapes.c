@@ -215,3 +215,9 @@ uint32_t synth_layer_kv_heads(const struct synth_shape *s, uint32_t layer) {
 uint32_t synth_layer_head_dim(const struct synth_shape *s, uint32_t layer) {
     return of_layer(s, layer, s->head_dim, s->windowed.head_dim);
 }
+
+uint32_t synth_layer_ratio(const struct synth_shape *s, uint32_t layer) {
+    if (s->compressed.n_groups == 0 || layer < 2)
+        return s->compressed.first;
+    return layer % 2 == 0 ? 4 : 128;
+}

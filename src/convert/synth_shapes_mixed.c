@@ -43,6 +43,11 @@
                 .bias = true,                                                      \
                 .gating = SYNTH_SIGMOID}
 
+#define DEEPSEEK4                                                                            \
+    .arch = "deepseek4", .vocab = &synth_vocab_deepseek3, .n_ctx = 1048576, .n_kv_heads = 1, \
+    .head_dim = 512, .n_rot = 64, .rope_base = 10000, .rms_eps = 1e-6f,                      \
+    .windowed = {.size = 128}, .yarn = {16, 65536, 0}, .keys = {F32("swiglu_clamp_exp", 10)}
+
 /* ---- Mamba-2 ------------------------------------------------------------------------ */
 
 #define NEMOTRON_H                                                                            \
@@ -136,6 +141,41 @@ const struct synth_shape synth_shapes_mixed[] = {
      .indexer = {.top_k = 2048, .n_heads = 32, .k_dim = 128}},
     {GLM5, .name = "glm-5.2", .title = "GLM-5.2", .n_ctx = 1048576, .rope_base = 8e6f,
      .indexer = {.top_k = 2048, .n_heads = 32, .k_dim = 128, .shares = true}},
+    {DEEPSEEK4, .name = "deepseek-v4-flash", .title = "DeepSeek V4 Flash", .n_layers = 43,
+     .n_embd = 4096, .n_heads = 64, .indexer = {.top_k = 512, .n_heads = 64, .k_dim = 128},
+     .compressed = {.q_rank = 1024,
+                    .o_rank = 1024,
+                    .n_groups = 8,
+                    .n_streams = 4,
+                    .n_iterations = 20,
+                    .rope_base = 160000},
+     .experts = {.n = 256,
+                 .n_used = 6,
+                 .n_ff = 2048,
+                 .n_shared = 1,
+                 .n_hash = 3,
+                 .weights_scale = 1.5f,
+                 .weights_norm = true,
+                 .bias = true,
+                 .gating = SYNTH_SQRT_SOFTPLUS}},
+    {DEEPSEEK4, .name = "deepseek-v4-pro", .title = "DeepSeek V4 Pro", .n_layers = 61,
+     .n_embd = 7168, .n_heads = 128, .indexer = {.top_k = 1024, .n_heads = 64, .k_dim = 128},
+     .compressed = {.q_rank = 1536,
+                    .o_rank = 1024,
+                    .n_groups = 16,
+                    .first = 128,
+                    .n_streams = 4,
+                    .n_iterations = 20,
+                    .rope_base = 160000},
+     .experts = {.n = 384,
+                 .n_used = 6,
+                 .n_ff = 3072,
+                 .n_shared = 1,
+                 .n_hash = 3,
+                 .weights_scale = 2.5f,
+                 .weights_norm = true,
+                 .bias = true,
+                 .gating = SYNTH_SQRT_SOFTPLUS}},
     {LATENT, .name = "mistral-large-3", .title = "Mistral Large 3", .arch = "deepseek2",
      .vocab = &synth_vocab_mistral, .n_layers = 61, .n_ctx = 294912, .n_embd = 7168,
      .n_ff = 16384, .n_heads = 128, .head_dim = 192, .rope_base = 10000, .rms_eps = 1e-6f,

@@ -134,9 +134,63 @@ static void add_indexer(struct synth_plan *p, int layer) {
 
 static bool has_indexer(const struct synth_shape *s, uint32_t layer) {
     const struct synth_indexer *x = &s->indexer;
-    if (x->top_k == 0 || (x->block && layer < s->experts.n_dense))
+    if (x->top_k == 0 || s->compressed.n_groups || (x->block && layer < s->experts.n_dense))
         return false;
     return !x->shares || layer < 2 || (layer - 2) % 4 == 0;
+}
+
+/* ---- DeepSeek V4 -------------------------------------------------------------------- */
+
+/* Keys of blocks of 4 overlap: they are made of two halves. */
+static void add_compressor(struct synth_plan *p, int layer, const char *prefix, uint64_t dim,
+                           uint64_t ratio) {
+    const uint64_t width = ratio == 4 ? 2 * dim : dim;
+    char name[64];
+    snprintf(name, sizeof name, "%s_compressor_kv.weight", prefix);
+    add_matrix(p, layer, name, p->shape->n_embd, width);
+    snprintf(name, sizeof name, "%s_compressor_gate.weight", prefix);
+    add_matrix(p, layer, name, p->shape->n_embd, width);
+    snprintf(name, sizeof name, "%s_compressor_ape.weight", prefix);
+    add_f32(p, layer, name, ROLE_BIAS, width, ratio);
+    snprintf(name, sizeof name, "%s_compressor_norm.weight", prefix);
+    add_norm(p, layer, name, dim);
+}
+
+static void add_compressed_attention(struct synth_plan *p, int layer) {
+    const struct synth_shape *s = p->shape;
+    const struct synth_compressed *c = &s->compressed;
+    const uint64_t n_q = (uint64_t)s->n_heads * s->head_dim,
+                   ratio = synth_layer_ratio(s, (uint32_t)layer);
+    add_bias(p, layer, "attn_sinks.weight", s->n_heads);
+    add_matrix(p, layer, "attn_q_a.weight", s->n_embd, c->q_rank);
+    add_norm(p, layer, "attn_q_a_norm.weight", c->q_rank);
+    add_matrix(p, layer, "attn_q_b.weight", c->q_rank, n_q);
+    add_matrix(p, layer, "attn_kv.weight", s->n_embd, s->head_dim);
+    add_norm(p, layer, "attn_kv_a_norm.weight", s->head_dim);
+    add_matrix(p, layer, "attn_output_a.weight", n_q / c->n_groups,
+               (uint64_t)c->n_groups * c->o_rank);
+    add_matrix(p, layer, "attn_output_b.weight", (uint64_t)c->n_groups * c->o_rank, s->n_embd);
+    if (ratio)
+        add_compressor(p, layer, "attn", s->head_dim, ratio);
+    if (ratio != 4)
+        return;
+    add_matrix(p, layer, "indexer.proj.weight", s->n_embd, s->indexer.n_heads);
+    add_matrix(p, layer, "indexer.attn_q_b.weight", c->q_rank,
+               (uint64_t)s->indexer.n_heads * s->indexer.k_dim);
+    add_compressor(p, layer, "indexer", s->indexer.k_dim, ratio);
+}
+
+/* n coefficients of each half layer, or of the end, for the streams. */
+static void add_hyper(struct synth_plan *p, int layer, const char *prefix, uint64_t n,
+                      uint64_t n_scales) {
+    char name[64];
+    snprintf(name, sizeof name, "%s_fn.weight", prefix);
+    add_f32(p, layer, name, ROLE_WEIGHT,
+            (uint64_t)p->shape->compressed.n_streams * p->shape->n_embd, n);
+    snprintf(name, sizeof name, "%s_scale.weight", prefix);
+    add_norm(p, layer, name, n_scales);
+    snprintf(name, sizeof name, "%s_base.weight", prefix);
+    add_bias(p, layer, name, n);
 }
 
 /* ---- recurrent layers -------------------------------------------------------------- */
@@ -290,7 +344,10 @@ static void add_expert_ffn(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     const struct synth_experts *e = &s->experts;
     add_f32(p, layer, "ffn_gate_inp.weight", ROLE_WEIGHT, s->n_embd, e->n);
-    if (e->bias)
+    if ((uint32_t)layer < e->n_hash)
+        add_tensor(p, layer, "ffn_gate_tid2eid.weight", ROLE_EXPERTS, QT_I32, e->n_used,
+                   synth_vocab_size(s->vocab), 0);
+    else if (e->bias)
         add_bias(p, layer, "exp_probs_b.bias", e->n);
     add_expert_matrices(p, layer);
     if (s->sinks)
@@ -339,7 +396,14 @@ static void add_layer(struct synth_plan *p, int layer) {
         add_f32(p, layer, "attn_res_score.weight", ROLE_WEIGHT, s->n_embd, 0);
         add_f32(p, layer, "ffn_res_score.weight", ROLE_WEIGHT, s->n_embd, 0);
     }
-    if (synth_layer_is_recurrent(letter))
+    const uint64_t n_streams = s->compressed.n_streams;
+    if (n_streams) {
+        add_hyper(p, layer, "hc_attn", n_streams * (n_streams + 2), 3);
+        add_hyper(p, layer, "hc_ffn", n_streams * (n_streams + 2), 3);
+    }
+    if (s->compressed.n_groups)
+        add_compressed_attention(p, layer);
+    else if (synth_layer_is_recurrent(letter))
         add_recurrent(p, layer);
     else if (synth_layer_has_attention(letter) && s->mla.kv_rank)
         add_latent_attention(p, layer);
@@ -362,6 +426,8 @@ void synth_list_tensors(struct synth_plan *p) {
         add_f32(p, -1, "rope_freqs.weight", ROLE_FACTORS, s->head_dim / 2, 0);
     for (uint32_t i = 0; i < p->n_layers; i++)
         add_layer(p, (int)i);
+    if (s->compressed.n_streams)
+        add_hyper(p, -1, "output_hc", s->compressed.n_streams, 1);
     if (s->depth_mix)
         add_f32(p, -1, "output_res_score.weight", ROLE_WEIGHT, s->n_embd, 0);
     add_norm(p, -1, s->embd_norm ? "token_embd_norm.weight" : "output_norm.weight", s->n_embd);
