@@ -175,16 +175,21 @@ static uint32_t tokens_near(const struct mm_kernels *k, const struct act *x) {
            ACT_GROUP;
 }
 
+/* What a product of many tokens keeps beside its results. One of it serves all tiles: the frame
+ * of a function is touched page by page (-fstack-clash-protection), which took as long as a tile
+ * of an expert with ten tokens does. */
+struct room {
+    uint8_t *staged; /* weights; NULL: nothing is staged */
+    float (*parts)[MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS]; /* sums, [CALLS_WHEN_STAGED] */
+};
+
 /* A block's tokens with n_tiles tiles, except for the last token if it would be alone; returns
  * the first remaining one. A few calls at a time cover so many columns that their weights stay
  * in near caches. c is changed in place from call to call: a copy of fields just written would
  * wait for the stores, and these for the arithmetic before them. */
 static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
-                           const struct act *x, struct result to, struct block block,
-                           uint32_t tile, uint32_t n_tiles) {
-    _Alignas(CACHE_LINE) uint8_t staged[MM_STAGED_COLS / ACT_BLOCK * MM_STAGED_BLOCK_BYTES];
-    _Alignas(
-        CACHE_LINE) float parts[CALLS_WHEN_STAGED][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
+                           const struct act *x, struct result to, const struct room *room,
+                           struct block block, uint32_t tile, uint32_t n_tiles) {
     struct few_tokens calls[CALLS_WHEN_STAGED];
     uint32_t seg_cols = c->seg_cols, token = block.begin;
     /* A sum, that is; those in fixed point are of segments, added where they belong. */
@@ -192,20 +197,20 @@ static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const 
     uint32_t cols = cols_at_once(k, c, block.end - block.begin, w->tile_bytes,
                                  splits ? ACT_BLOCK : seg_cols);
     point_at_tiles(c, w, tile, 1, n_tiles, k->many_tiles);
-    c->staged = staged;
+    c->staged = room->staged;
     begin_ahead(k, c, block.end - block.begin, w->tile_bytes);
     for (size_t n; (n = list_calls(k, token, block.end, calls)) > 0;) {
         for (c->begin = 0; c->begin < c->n_cols; c->begin = c->end) {
             c->end = MIN(c->begin + cols, c->n_cols);
             c->seg_cols = splits ? c->end - c->begin : seg_cols;
             if (k->stage != NULL)
-                k->stage(c, staged);
+                k->stage(c, room->staged);
             for (size_t i = 0; i < n; i++) {
                 point_at_tokens(c, x, calls[i].token);
                 point_at_results(c, to, calls[i].token, calls[i].n);
                 c->n_tokens = calls[i].n;
-                c->from = splits && c->begin > 0 ? parts[i] : NULL;
-                c->part = splits && c->end < c->n_cols ? parts[i] : NULL;
+                c->from = splits && c->begin > 0 ? room->parts[i] : NULL;
+                c->part = splits && c->end < c->n_cols ? room->parts[i] : NULL;
                 k->many[calls[i].n](c);
                 move_ahead(c);
             }
@@ -216,13 +221,14 @@ static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const 
     return token;
 }
 
-/* width: of the tiles that go together. */
+/* width: of the tiles that go together. room: NULL for a single token. */
 static void drive_block(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
-                        const struct act *x, struct result to, struct block b, uint32_t width) {
+                        const struct act *x, struct result to, const struct room *room,
+                        struct block b, uint32_t width) {
     for (uint32_t tile = b.tile_begin; tile < b.tile_end; tile += width) {
         uint32_t n_tiles = MIN(width, b.tile_end - tile), token = b.begin;
         if (x->n_tokens > 1)
-            token = drive_many(k, c, w, x, to, b, tile, n_tiles);
+            token = drive_many(k, c, w, x, to, room, b, tile, n_tiles);
         if (token < b.end) {
             c->begin = 0;
             c->end = c->n_cols;
@@ -251,6 +257,36 @@ static void ask_for_token(const struct act *x) {
     prefetch_read(x->s, n_blocks * sizeof *x->s);
 }
 
+/* Several tokens and tiles [tile_begin, tile_end). */
+static __attribute__((noinline)) void drive_blocks(const struct mm_kernels *k,
+                                                   struct mm_call *c, const struct wmat *w,
+                                                   const struct act *x, struct result to,
+                                                   uint8_t *staged, uint32_t tile_begin,
+                                                   uint32_t tile_end) {
+    _Alignas(
+        CACHE_LINE) float parts[CALLS_WHEN_STAGED][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
+    const struct room room = {staged, parts};
+    const uint32_t n_tokens = tokens_near(k, x);
+    const size_t calls = PREFETCH_TILES_BYTES / (k->many_tiles * w->tile_bytes);
+    const uint32_t tiles_near = (uint32_t)MAX(calls, (size_t)1) * k->many_tiles;
+    struct block b;
+    for (b.tile_begin = tile_begin; b.tile_begin < tile_end; b.tile_begin = b.tile_end) {
+        b.tile_end = MIN(b.tile_begin + tiles_near, tile_end);
+        for (b.begin = 0; b.begin < x->n_tokens; b.begin = b.end) {
+            b.end = MIN(b.begin + n_tokens, x->n_tokens);
+            drive_block(k, c, w, x, to, &room, b, k->many_tiles);
+        }
+    }
+}
+
+static __attribute__((noinline)) void drive_staged(const struct mm_kernels *k,
+                                                   struct mm_call *c, const struct wmat *w,
+                                                   const struct act *x, struct result to,
+                                                   uint32_t tile_begin, uint32_t tile_end) {
+    _Alignas(CACHE_LINE) uint8_t staged[MM_STAGED_COLS / ACT_BLOCK * MM_STAGED_BLOCK_BYTES];
+    drive_blocks(k, c, w, x, to, staged, tile_begin, tile_end);
+}
+
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
@@ -260,22 +296,14 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                         .scale = w->scale,
                         .ldy = ldy,
                         .adds = to.rows != NULL};
-    struct block b;
     if (x->n_tokens == 1) {
         ask_for_token(x);
-        b = (struct block){tile_begin, tile_end, 0, 1};
-        drive_block(k, &c, w, x, to, b, tile_end - tile_begin);
-        return;
-    }
-    const uint32_t n_tokens = tokens_near(k, x);
-    const size_t calls = PREFETCH_TILES_BYTES / (k->many_tiles * w->tile_bytes);
-    const uint32_t tiles_near = (uint32_t)MAX(calls, (size_t)1) * k->many_tiles;
-    for (b.tile_begin = tile_begin; b.tile_begin < tile_end; b.tile_begin = b.tile_end) {
-        b.tile_end = MIN(b.tile_begin + tiles_near, tile_end);
-        for (b.begin = 0; b.begin < x->n_tokens; b.begin = b.end) {
-            b.end = MIN(b.begin + n_tokens, x->n_tokens);
-            drive_block(k, &c, w, x, to, b, k->many_tiles);
-        }
+        drive_block(k, &c, w, x, to, NULL, (struct block){tile_begin, tile_end, 0, 1},
+                    tile_end - tile_begin);
+    } else if (k->stage != NULL) {
+        drive_staged(k, &c, w, x, to, tile_begin, tile_end);
+    } else {
+        drive_blocks(k, &c, w, x, to, NULL, tile_begin, tile_end);
     }
 }
 
