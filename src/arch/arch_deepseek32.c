@@ -13,6 +13,7 @@ static enum status read_sparse(struct hparams *hp, const struct gguf *g, enum ro
     TRY(hparams_drop_nextn(hp, g, err));
     hp->moe.gating = GATING_SIGMOID;
     TRY(hparams_read_deepseek(hp, g, err));
+    hp->moe.groups_by_best = false;
     TRY(hparams_read_indexer(hp, g, err));
     if (hp->mla.q_rank == 0)
         return err_set(err, ST_UNSUPPORTED,

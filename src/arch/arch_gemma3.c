@@ -29,11 +29,10 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->post_norms = true;
     hp->ffn_act = FFN_GEGLU;
     hp->embed_scale = sqrtf((float)hp->n_embd);
-    hp->window_period = 6;
     if (hp->n_layers == LAYERS_27B) /* query_pre_attn_scalar of the 27B model */
         hp->attn_scale = 1.0f / sqrtf((float)hp->n_embd / (float)hp->n_heads);
-    TRY(hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err));
-    TRY(hparams_read_softcap(hp, g, err));
+    TRY(hparams_read_window_period(hp, g, 6, err));
+    TRY(hparams_read_softcap(hp, g, 0.0f, err));
     return read_bases(hp, g, err);
 }
 

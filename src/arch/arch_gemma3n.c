@@ -9,6 +9,8 @@
 #define WINDOW_PERIOD 5 /* as the reference has it, whatever sliding_window_pattern says */
 #define N_OWN_KV 20     /* where shared_kv_layers is missing or 0 */
 #define N_SPARSE 10
+#define SOFTCAP 30.0f /* where the key is missing */
+#define N_STREAMS 4   /* where the key is missing */
 #define STREAMS_MAX 16
 #define LAUREL_MAX 65536
 
@@ -34,11 +36,15 @@ static enum status read_shared(struct hparams *hp, const struct gguf *g, struct 
 static enum status read_streams(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t active;
     const struct gguf_tensor *laurel = gguf_tensor(g, "blk.0.laurel_l.weight");
-    TRY(hparam_need_u32(hp, g, "altup.num_inputs", 2, STREAMS_MAX, &hp->n_streams, err));
+    TRY(hparam_u32(hp, g, "altup.num_inputs", N_STREAMS, &hp->n_streams, err));
     TRY(hparam_u32(hp, g, "altup.active_idx", 0, &active, err));
     if (active != 0)
         return err_set(err, ST_UNSUPPORTED, "%s: gemma3n.altup.active_idx is %u, expected 0",
                        gguf_path(g), active);
+    if (hp->n_streams < 2 || hp->n_streams > STREAMS_MAX)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: gemma3n.altup.num_inputs is %u, expected 2 to %d", gguf_path(g),
+                       hp->n_streams, STREAMS_MAX);
     if (laurel == NULL || laurel->dims[1] > LAUREL_MAX)
         return err_set(err, ST_BAD_INPUT, "%s: blk.0.laurel_l.weight is missing or too large",
                        gguf_path(g));
@@ -57,7 +63,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->sparse_deviations =
         1.6448533535003662f; /* beyond which 0.05 of a normal distribution lie */
     TRY(hparam_f32(hp, g, "attention.scale", 1.0f, &hp->attn_scale, err));
-    TRY(hparams_read_softcap(hp, g, err));
+    TRY(hparams_read_softcap(hp, g, SOFTCAP, err));
     TRY(hparams_read_layer_input(hp, g, err));
     if (hp->n_layer_input == 0)
         return err_set(err, ST_BAD_INPUT,

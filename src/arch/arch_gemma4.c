@@ -9,6 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#define SOFTCAP 30.0f /* where the key is missing */
+
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
     TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
@@ -48,7 +50,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->ffn_act = FFN_GEGLU;
     hp->embed_scale = sqrtf((float)hp->n_embd);
     TRY(hparam_f32(hp, g, "attention.scale", 1.0f, &hp->attn_scale, err));
-    TRY(hparams_read_softcap(hp, g, err));
+    TRY(hparams_read_softcap(hp, g, SOFTCAP, err));
     TRY(hparams_read_layer_input(hp, g, err));
     TRY(hparams_read_windows(hp, g, err));
     TRY(hparams_read_shared_kv(hp, g, 0, err));

@@ -5,7 +5,7 @@
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NORM;
     hp->post_norms = hp->fused_ffn = true;
-    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
+    hparams_find_qkv_bias(hp, g);
     return hparams_drop_nextn(hp, g, err);
 }
 

@@ -5,7 +5,7 @@
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;
-    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
+    hparams_find_qkv_bias(hp, g);
     if (gguf_tensor(g, "blk.0.attn_q_norm.weight") != NULL)
         hp->qk_norm = QK_NORM_HEAD;
     hp->norm_after_attn = true;

@@ -10,8 +10,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->ffn_act = FFN_SWIGLU_OAI;
     hp->moe.gating = GATING_SOFTMAX_CHOSEN;
     hp->moe.biases = true;
-    hp->window_period = 2;
-    TRY(hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err));
+    TRY(hparams_read_window_period(hp, g, 2, err));
     return hparams_read_moe(hp, g, err);
 }
 

@@ -5,18 +5,29 @@
  * rope.scaling.finetuned is false. */
 #include "arch/hparams.h"
 
+/* 0 is written where a model has no such factor. */
+static enum status read_factor(const struct hparams *hp, const struct gguf *g, const char *name,
+                               float fallback, float *out, struct err *err) {
+    TRY(hparam_f32(hp, g, name, fallback, out, err));
+    if (*out == 0.0f)
+        *out = fallback;
+    return ST_OK;
+}
+
 static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {
     float divisor;
     hp->rope.mode = ROPE_NORM;
     hparams_find_biases(hp, g);
-    TRY(hparam_f32(hp, g, "embedding_scale", 1.0f, &hp->embed_scale, err));
-    TRY(hparam_f32(hp, g, "residual_scale", 1.0f, &hp->residual_scale, err));
-    TRY(hparam_f32(hp, g, "logit_scale", 1.0f, &divisor, err));
+    TRY(read_factor(hp, g, "embedding_scale", 1.0f, &hp->embed_scale, err));
+    TRY(read_factor(hp, g, "residual_scale", 1.0f, &hp->residual_scale, err));
+    TRY(read_factor(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim),
+                    &hp->attn_scale, err));
+    TRY(read_factor(hp, g, "logit_scale", 1.0f, &divisor, err));
     if (!(hp->embed_scale > 0) || !(hp->residual_scale > 0) || !(divisor > 0) ||
         !(hp->attn_scale > 0))
         return err_set(
             err, ST_BAD_INPUT,
-            "%s: a factor of a Granite model is not more than 0: %g on embeddings, %g on "
+            "%s: a factor of a Granite model is less than 0: %g on embeddings, %g on "
             "residuals, %g on attention, 1/%g on logits",
             gguf_path(g), (double)hp->embed_scale, (double)hp->residual_scale,
             (double)hp->attn_scale, (double)divisor);

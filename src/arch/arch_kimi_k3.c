@@ -28,6 +28,7 @@ static enum status read_mix(struct hparams *hp, const struct gguf *g, struct err
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->moe.gating = GATING_SIGMOID;
+    hp->moe.normalize = true;
     hp->ffn_act = FFN_SITU;
     hp->recurrent.whole_gate = true;
     hp->attn_gate = ATTN_GATE_VALUES;

@@ -5,6 +5,7 @@
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->moe.gating = GATING_SIGMOID;
+    hp->moe.normalize = true;
     TRY(hparams_drop_nextn(hp, g, err));
     TRY(hparams_read_mla(hp, g, err));
     hparams_no_rope(hp, 1);

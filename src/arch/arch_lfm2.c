@@ -4,7 +4,7 @@
  * only; the weights of the selected experts are normalized. */
 #include "arch/hparams.h"
 
-static enum status read_lfm2(struct hparams *hp, const struct gguf *g, struct err *err) {
+static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;
     hp->qk_norm = QK_NORM_HEAD;
     hp->output_norm = "token_embd_norm.weight";
@@ -13,8 +13,14 @@ static enum status read_lfm2(struct hparams *hp, const struct gguf *g, struct er
                            err);
 }
 
+static enum status read_lfm2(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->window_period = UINT32_MAX; /* every layer with attention has the window */
+    TRY(hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err));
+    return read_common(hp, g, err);
+}
+
 static enum status read_lfm2moe(struct hparams *hp, const struct gguf *g, struct err *err) {
-    TRY(read_lfm2(hp, g, err));
+    TRY(read_common(hp, g, err));
     hp->moe.gating = GATING_SIGMOID;
     hp->moe.normalize = true;
     return hparams_read_moe(hp, g, err);

@@ -8,6 +8,7 @@
 static enum status read_nemotron_h(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t ff[HPARAMS_LAYERS_MAX];
     hp->ffn_act = FFN_RELU2;
+    hparams_find_biases(hp, g);
     TRY(hparam_u32_of_layers(hp, g, "feed_forward_length", ff, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         bool attention = hparams_layer_has_attention(hp, l);

@@ -9,8 +9,7 @@
 static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;
     hp->no_pre_norms = hp->post_norms = true;
-    hp->window_period = WINDOW_PERIOD;
-    return hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err);
+    return hparams_read_window_period(hp, g, WINDOW_PERIOD, err);
 }
 
 static enum status read_olmo2(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -24,7 +23,7 @@ static enum status read_exaone4(struct hparams *hp, const struct gguf *g, struct
     TRY(read_common(hp, g, err));
     hp->qk_norm = QK_NORM_HEAD;
     if (hp->window != 0)
-        hparams_no_rope(hp, WINDOW_PERIOD);
+        hparams_no_rope(hp, hp->window_period);
     return ST_OK;
 }
 

@@ -15,8 +15,15 @@ static enum status read_layers(struct hparams *hp, const struct gguf *g, struct 
     if (interval == 0)
         return err_set(err, ST_BAD_INPUT, "%s: %s.full_attention_interval is 0", gguf_path(g),
                        hp->arch->name);
-    for (uint32_t l = 0; l < hp->n_layers; l++)
-        hp->layer_flags[l] = (l + 1) % interval != 0 ? LAYER_RECURRENT : 0;
+    bool recurrent[HPARAMS_LAYERS_MAX];
+    enum status st = hparam_bool_of_layers(hp, g, "attention.recurrent_layers", recurrent, err);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        if (st == ST_NOT_FOUND)
+            recurrent[l] = (l + 1) % interval != 0;
+        hp->layer_flags[l] = recurrent[l] ? LAYER_RECURRENT : 0;
+    }
     return hparams_read_ssm(hp, g, RECURRENT_DELTA, err);
 }
 

@@ -433,22 +433,6 @@ void hparams_set_common(struct hparams *hp, float base) {
     hp->ff_widths[0] = hp->n_ff;
 }
 
-enum status hparams_read_windows(struct hparams *hp, const struct gguf *g, struct err *err) {
-    struct gguf_array a;
-    char key[128];
-    TRY(hparam_need_u32(hp, g, "attention.sliding_window", 1, MAX_CTX, &hp->window, err));
-    key_name(hp, "attention.sliding_window_pattern", key, sizeof key);
-    TRY(gguf_array(g, key, &a, err));
-    if (a.type != GGUF_BOOL && a.type != GGUF_I32 && a.type != GGUF_U32)
-        return err_set(err, ST_BAD_INPUT, "%s: %s is not a yes or no for each layer",
-                       gguf_path(g), key);
-    TRY(check_n_layers(hp, g, key, &a, err));
-    for (uint32_t l = 0; l < hp->n_layers; l++)
-        if (gguf_array_int(&a, l) != 0)
-            hp->layer_flags[l] |= LAYER_WINDOW;
-    return ST_OK;
-}
-
 enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const char *name,
                           float *out, struct err *err) {
     struct gguf_array a;
@@ -466,20 +450,6 @@ enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const 
             return err_set(err, ST_BAD_INPUT, "%s: %s is %g for layer %u, expected 0 or more",
                            gguf_path(g), key, (double)out[l], l);
     }
-    return ST_OK;
-}
-
-enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g,
-                                  struct attn_kind *kind, struct err *err) {
-    struct rope_params rope = {.mode = hp->rope.mode, .factor = 1.0f, .attn_factor = 1.0f};
-    TRY(hparam_u32(hp, g, "attention.key_length_swa", hp->head_dim, &kind->head_dim, err));
-    TRY(hparam_u32(hp, g, "attention.value_length_swa", hp->v_dim, &kind->v_dim, err));
-    TRY(hparam_u32(hp, g, "rope.dimension_count_swa", MIN(hp->rope.n_rot, kind->head_dim),
-                   &rope.n_rot, err));
-    TRY(hparam_f32(hp, g, "rope.freq_base_swa", hp->rope.base, &rope.base, err));
-    kind->window = hp->window;
-    kind->rope = rope;
-    kind->rope_factors = false;
     return ST_OK;
 }
 
@@ -520,8 +490,9 @@ enum status hparams_check_shared_kv(const struct hparams *hp, const struct gguf 
     return ST_OK;
 }
 
-enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, struct err *err) {
-    TRY(hparam_f32(hp, g, "final_logit_softcapping", 0.0f, &hp->logit_softcap, err));
+enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, float fallback,
+                                 struct err *err) {
+    TRY(hparam_f32(hp, g, "final_logit_softcapping", fallback, &hp->logit_softcap, err));
     if (hp->logit_softcap >= 0.0f)
         return ST_OK;
     return err_set(err, ST_BAD_INPUT, "%s: %s.final_logit_softcapping is negative",
@@ -547,12 +518,26 @@ uint32_t hparams_first_joined(const struct hparams *hp) {
     return first;
 }
 
+/* Not every layer has attention, or a dense FFN. */
+static bool a_layer_has(const struct hparams *hp, const struct gguf *g, const char *name) {
+    char full[96];
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        snprintf(full, sizeof full, "blk.%u.%s", l, name);
+        if (gguf_tensor(g, full) != NULL)
+            return true;
+    }
+    return false;
+}
+
+void hparams_find_qkv_bias(struct hparams *hp, const struct gguf *g) {
+    hp->qkv_bias = a_layer_has(hp, g, "attn_q.bias") || a_layer_has(hp, g, "attn_qkv.bias");
+}
+
 void hparams_find_biases(struct hparams *hp, const struct gguf *g) {
-    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
-    hp->o_bias = gguf_tensor(g, "blk.0.attn_output.bias") != NULL;
-    hp->ffn_bias = gguf_tensor(g, "blk.0.ffn_gate.bias") != NULL ||
-                   gguf_tensor(g, "blk.0.ffn_up.bias") != NULL ||
-                   gguf_tensor(g, "blk.0.ffn_down.bias") != NULL;
+    hparams_find_qkv_bias(hp, g);
+    hp->o_bias = a_layer_has(hp, g, "attn_output.bias");
+    hp->ffn_bias = a_layer_has(hp, g, "ffn_gate.bias") || a_layer_has(hp, g, "ffn_up.bias") ||
+                   a_layer_has(hp, g, "ffn_down.bias");
 }
 
 static enum status read_gating(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -583,6 +568,13 @@ enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct 
     return ST_OK;
 }
 
+static const struct gguf_tensor *first_moe_tensor(const struct hparams *hp,
+                                                  const struct gguf *g, const char *name) {
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s", hparams_first_moe_layer(hp), name);
+    return gguf_tensor(g, full);
+}
+
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct moe_params *m = &hp->moe;
     uint32_t n_shared;
@@ -595,6 +587,8 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     TRY(hparam_need_u32(hp, g, "expert_used_count", 1, MIN(m->n_experts, (uint32_t)MAX_USED),
                         &m->n_used, err));
     TRY(hparam_u32(hp, g, "expert_feed_forward_length", hp->n_ff, &m->n_ff, err));
+    TRY(hparam_u32(hp, g, "leading_dense_block_count", 0, &m->n_dense, err));
+    TRY(hparam_u32(hp, g, "interleave_moe_layer_step", 0, &m->period, err));
     TRY(hparam_u32(hp, g, "expert_shared_count", 0, &n_shared, err));
     TRY(hparam_u32(hp, g, "expert_shared_feed_forward_length", 0, &m->n_ff_shared, err));
     if (m->n_ff == 0 || m->n_ff > MAX_FF || n_shared > 1024 || m->n_ff_shared > MAX_FF)
@@ -603,8 +597,9 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
                        m->n_ff, n_shared);
     if (m->n_ff_shared == 0)
         m->n_ff_shared = n_shared * m->n_ff;
-    TRY(hparam_u32(hp, g, "leading_dense_block_count", 0, &m->n_dense, err));
-    TRY(hparam_u32(hp, g, "interleave_moe_layer_step", 0, &m->period, err));
+    const struct gguf_tensor *shared = first_moe_tensor(hp, g, "ffn_up_shexp.weight");
+    if (m->n_ff_shared == 0 && shared != NULL && shared->dims[1] <= MAX_FF)
+        m->n_ff_shared = (uint32_t)shared->dims[1]; /* no key says it */
     TRY(hparam_u32(hp, g, "expert_group_count", 1, &m->n_groups, err));
     TRY(hparam_u32(hp, g, "expert_group_used_count", 1, &m->n_groups_used, err));
     if (m->n_groups == 0)
@@ -623,9 +618,7 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     enum status st = gguf_bool(g, key, &m->normalize, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    char name[64];
-    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", hparams_first_moe_layer(hp));
-    m->bias = gguf_tensor(g, name) != NULL;
+    m->bias = first_moe_tensor(hp, g, "exp_probs_b.bias") != NULL;
     return read_gating(hp, g, err);
 }
 

@@ -406,14 +406,20 @@ void hparams_set_common(struct hparams *hp, float base);
  * it (LAYER_WINDOW). */
 enum status hparams_read_windows(struct hparams *hp, const struct gguf *g, struct err *err);
 
+/* attention.sliding_window (0: none), and a number in sliding_window_pattern, or else `usual`, as
+ * window_period. */
+enum status hparams_read_window_period(struct hparams *hp, const struct gguf *g, uint32_t usual,
+                                       struct err *err);
+
 /* attention.shared_kv_layers, or else `fallback`. To be followed by hparams_check_shared_kv(). */
 enum status hparams_read_shared_kv(struct hparams *hp, const struct gguf *g, uint32_t fallback,
                                    struct err *err);
 /* Layers that use the keys and values of another are of its kind. */
 enum status hparams_check_shared_kv(const struct hparams *hp, const struct gguf *g,
                                     struct err *err);
-/* final_logit_softcapping */
-enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, struct err *err);
+/* final_logit_softcapping, or else `fallback`; 0: none. */
+enum status hparams_read_softcap(struct hparams *hp, const struct gguf *g, float fallback,
+                                 struct err *err);
 /* embedding_length_per_layer_input */
 enum status hparams_read_layer_input(struct hparams *hp, const struct gguf *g, struct err *err);
 
@@ -429,6 +435,8 @@ enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */
 void hparams_find_biases(struct hparams *hp, const struct gguf *g);
+/* Those of queries, keys and values alone. */
+void hparams_find_qkv_bias(struct hparams *hp, const struct gguf *g);
 
 /* The last of each `period` layers has no RoPE; 1: none has. */
 void hparams_no_rope(struct hparams *hp, uint32_t period);

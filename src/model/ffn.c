@@ -60,7 +60,8 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
         multiply(m, u->up, &x, up, ld, begin, end);
     for (size_t t = 0; t < n && u->gate_bias != NULL; t++) {
         m->k->add(gate + t * ld, u->gate_bias + col, n_cols);
-        m->k->add(up + t * ld, u->up_bias + col, n_cols);
+        if (u->up_bias != NULL)
+            m->k->add(up + t * ld, u->up_bias + col, n_cols);
     }
     ffn_activate(m->k, m->hp->ffn_act, m->hp->situ, u->limit, gate, up, n * ld);
     for (size_t t = 0; t < n && u->weights != NULL; t++)

@@ -168,6 +168,30 @@ static enum status collect_gate(struct weights_loader *ld, struct layer_weights 
                                err);
 }
 
+static bool has_layer_tensor(const struct weights_loader *ld, int l, const char *name) {
+    return find_tensor(ld, l, name) != NULL;
+}
+
+/* Q, K and V may have one tensor, one after the other. */
+static bool is_fused_qkv(const struct weights_loader *ld, int l) {
+    return ld->hp->fused_qkv || (!has_layer_tensor(ld, l, "attn_q.weight") &&
+                                 has_layer_tensor(ld, l, "attn_qkv.weight"));
+}
+
+/* q, k, v: the parts of the matrices whose biases these are. */
+static enum status collect_qkv_biases(struct weights_loader *ld, struct layer_weights *lw,
+                                      const struct weight_part *q, const struct weight_part *k,
+                                      const struct weight_part *v, struct err *err) {
+    const struct weight_part *const parts[] = {q, k, v};
+    const float **const to[] = {&lw->q_bias, &lw->k_bias, &lw->v_bias};
+    static const char *const names[] = {"attn_q.bias", "attn_k.bias", "attn_v.bias"};
+    const bool fused = is_fused_qkv(ld, q->layer);
+    for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+        TRY(weights_want_vector(ld, to[i], q->layer, fused ? "attn_qkv.bias" : names[i],
+                                parts[i]->rows, parts[i]->row_begin, parts[i]->row_end, err));
+    return ST_OK;
+}
+
 static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -183,7 +207,7 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
     struct weight_part v = {
         .layer = l, .name = "attn_v.weight", .cols = e, .rows = nv, .col_end = e};
     uint32_t k_first = 0, v_first = 0;
-    if (hp->fused_qkv) {
+    if (is_fused_qkv(ld, l)) {
         q.name = k.name = v.name = "attn_qkv.weight";
         q.rows = k.rows = v.rows = nq + nk + nv;
         k_first = nq;
@@ -201,11 +225,8 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
     if (lw->has_kv && !kind->v_is_k)
         TRY(weights_want_matrix(ld, &lw->v, v, err));
     TRY(collect_gate(ld, lw, l, err));
-    if (hp->qkv_bias) {
-        TRY(weights_want_vector(ld, &lw->q_bias, l, "attn_q.bias", nq, q0, q1, err));
-        TRY(weights_want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
-        TRY(weights_want_vector(ld, &lw->v_bias, l, "attn_v.bias", nv, v0, v1, err));
-    }
+    if (hp->qkv_bias)
+        TRY(collect_qkv_biases(ld, lw, &q, &k, &v, err));
     if (hp->qk_norm == QK_NORM_HEAD || hp->qk_norm == QK_NORM_HEAD_AFTER) {
         TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", hd, 0, hd, err));
         if (lw->has_kv)
@@ -355,12 +376,6 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
     return ST_OK;
 }
 
-static bool has_layer_tensor(const struct weights_loader *ld, int l, const char *name) {
-    char full[96];
-    snprintf(full, sizeof full, "blk.%d.%s", l, name);
-    return gguf_tensor(ld->g, full) != NULL;
-}
-
 /* gate, up, down of an FFN of `width` columns; [f0, f1) of them are held; nth of n if experts
  * share tensors. */
 static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ffn, int l,
@@ -420,9 +435,12 @@ static enum status collect_dense(struct weights_loader *ld, struct layer_weights
     TRY(collect_ffn(ld, &lw->ffn, l, "", ff, 1, 0, own.begin, own.end, 1.0, err));
     if (!ld->hp->ffn_bias)
         return ST_OK;
-    TRY(weights_want_vector(ld, &lw->gate_bias, l, "ffn_gate.bias", ff, own.begin, own.end,
-                            err));
-    TRY(weights_want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, own.begin, own.end, err));
+    const bool gated = ld->hp->ffn_act != FFN_RELU2; /* else up is in the place of gate */
+    TRY(weights_want_vector(ld, &lw->gate_bias, l, gated ? "ffn_gate.bias" : "ffn_up.bias", ff,
+                            own.begin, own.end, err));
+    if (gated)
+        TRY(weights_want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, own.begin, own.end,
+                                err));
     return weights_want_vector(ld, &lw->down_bias, l, "ffn_down.bias", e, 0,
                                sh->member == 0 ? e : 0, err);
 }
@@ -579,14 +597,26 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
     return ST_OK;
 }
 
+/* Where layers differ there may be more factors than those that have them turn pairs. */
+static enum status collect_rope_factors(struct weights_loader *ld, struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct gguf_tensor *t = gguf_tensor(ld->g, hp->rope_factors);
+    uint32_t n = hp->arch->layered ? 0 : hp->rope.n_rot / 2;
+    for (uint32_t i = 0; i < hp->n_attn && hp->arch->layered; i++)
+        if (hp->attn[i].rope_factors)
+            n = MAX(n, hp->attn[i].rope.n_rot / 2);
+    const bool more = hp->arch->layered && t != NULL && t->dims[0] > n && t->dims[0] <= 65536;
+    return weights_want_vector(ld, &ld->w->rope_factors, -1, hp->rope_factors,
+                               more ? (uint32_t)t->dims[0] : n, 0, n, err);
+}
+
 enum status weights_collect(struct weights_loader *ld, struct err *err) {
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
     struct weights *w = ld->w;
     TRY(weights_want_embedding(ld, &w->embd, "token_embd.weight", hp->n_embd, err));
     if (hp->rope_factors != NULL)
-        TRY(weights_want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2,
-                                0, hp->rope.n_rot / 2, err));
+        TRY(collect_rope_factors(ld, err));
     if (hp->n_layer_input != 0)
         TRY(weights_collect_inputs(ld, err));
     if (hparams_predicts_streams(hp))

@@ -71,8 +71,8 @@ class Model:
         key = self.key
         self.n_heads = key("attention.head_count")
         self.n_kv = key("attention.head_count_kv", self.n_heads)
-        if self.arch == "nemotron_h_moe":  # of each block; those without attention have 0
-            self.n_kv = max(self.n_kv)
+        # Of each layer; those without attention have no keys.
+        self.n_heads, self.n_kv = (max(n) if isinstance(n, list) else n for n in (self.n_heads, self.n_kv))
         self.states = {}  # of layers that have one in place of keys and values
         self.width = key("embedding_length")
         self.eps = key("attention.layer_norm_rms_epsilon")
@@ -82,7 +82,7 @@ class Model:
         self.n_rot = key("rope.dimension_count", self.key_dim)
         self.freqs = self.frequencies()
         self.scale = key("attention.scale", 1 / math.sqrt(self.key_dim))
-        if key("rope.scaling.yarn_log_multiplier", 0):
+        if key("rope.scaling.yarn_log_multiplier", 0) and self.arch != "mistral3":
             # DeepSeek: mscale = 0.1 * mscale_all_dim * ln(factor) + 1, squared on the logits
             self.scale *= (1 + key("rope.scaling.yarn_log_multiplier") *
                            math.log(key("rope.scaling.factor"))) ** 2
@@ -181,22 +181,26 @@ class Model:
             out.append(v * sigmoid(v))
         return out
 
+    def channel_decay(self, rate, x):
+        return math.exp(rate * math.log1p(math.exp(x)))
+
     def delta(self, layer, x):
         n, d = self.n_heads, self.key("kda.head_dim")
         state = self.states.setdefault(layer, ([], [], [], [[[0.0] * d for _ in range(d)] for _ in range(n)]))
         q, k, v = (self.convolved(layer, x, which, past) for which, past in zip("qkv", state))
         low = lambda name: product(self.w(layer, "ssm_%s_b.weight" % name),
                                    product(self.w(layer, "ssm_%s_a.weight" % name), x))
-        decay, gate = low("f"), low("g")
+        decay = low("f")
+        gate = product(self.w(layer, "ssm_g.weight"), x) if self.has(layer, "ssm_g.weight") else low("g")
         beta = product(self.w(layer, "ssm_beta.weight"), x)
-        rate = [r[0] for r in self.w(layer, "ssm_a")]
+        rate = sum(map(list, self.w(layer, "ssm_a")), [])
         bias = self.w(layer, "ssm_dt.bias")[0]
         out = []
         for h in range(n):
             part = lambda y: y[h * d:(h + 1) * d]
             unit = lambda y: [e / math.sqrt(dot(y, y) + 1e-6) for e in y]
             qh, kh, vh, s = [e / math.sqrt(d) for e in unit(part(q))], unit(part(k)), part(v), state[3][h]
-            by = [math.exp(rate[h] * math.log1p(math.exp(g + b))) for g, b in zip(part(decay), part(bias))]
+            by = [self.channel_decay(rate[h], g + b) for g, b in zip(part(decay), part(bias))]
             if "by_channel" in self.without:
                 by = [sum(by) / d] * d
             for i in range(d):
@@ -330,7 +334,11 @@ class Model:
             p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
             for i in range(self.v_dim):
                 out.append(sum(w * values[h // group][i] for w, (_, values) in zip(p, past)))
+        out = self.gated(layer, x, out)
         return self.plus_bias(layer, "attn_output", product(self.w(layer, "attn_output.weight"), out))
+
+    def gated(self, layer, x, out):
+        return out
 
     # ---- FFN
 
