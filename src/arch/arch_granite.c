@@ -22,12 +22,12 @@ static enum status read_factors(struct hparams *hp, const struct gguf *g, struct
     TRY(read_factor(hp, g, "residual_scale", 1.0f, &hp->residual_scale, err));
     TRY(read_factor(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim),
                     &hp->attn_scale, err));
-    TRY(read_factor(hp, g, "logit_scale", 1.0f, &divisor, err));
+    TRY(hparam_f32(hp, g, "logit_scale", 1.0f, &divisor, err));
     if (!(hp->embed_scale > 0) || !(hp->residual_scale > 0) || !(divisor > 0) ||
         !(hp->attn_scale > 0))
         return err_set(
             err, ST_BAD_INPUT,
-            "%s: a factor of a Granite model is less than 0: %g on embeddings, %g on "
+            "%s: a factor of a Granite model is not more than 0: %g on embeddings, %g on "
             "residuals, %g on attention, 1/%g on logits",
             gguf_path(g), (double)hp->embed_scale, (double)hp->residual_scale,
             (double)hp->attn_scale, (double)divisor);

@@ -822,20 +822,20 @@ def write_rows(path, rows):
             array("f", r).tofile(f)
 
 
-def write_models(folder):
-    for name, (build, _) in MODELS.items():
+def write_models(folder, models=MODELS):
+    for name, (build, _) in models.items():
         build().write(os.path.join(folder, name + ".gguf"))
 
 
-def make(folder):
-    write_models(folder)
+def make(folder, models=MODELS, model=Model, n_ids=56):
+    write_models(folder, models)
     rng = random.Random(0)
-    ids = [rng.randrange(N_VOCAB) for _ in range(56)]
+    ids = [rng.randrange(N_VOCAB) for _ in range(n_ids)]
     open(os.path.join(folder, "ids"), "w").write(",".join(map(str, ids)))
-    for name, (_, features) in MODELS.items():
+    for name, (_, features) in models.items():
         path = os.path.join(folder, name)
         g = Gguf(path + ".gguf")
-        m = Model(g)
+        m = model(g)
         rows = list(m.logits(ids))
         write_rows(path + ".true.f32", rows)
         flat = [v for r in rows for v in r]
@@ -845,7 +845,7 @@ def make(folder):
         if m.gap < 1e-4:
             sys.exit("%s: a choice is too close: take another seed" % name)
         for feature in features:
-            other = list(Model(g, [feature]).logits(ids))
+            other = list(model(g, [feature]).logits(ids))
             change = sorted(max(abs(a - b) for a, b in zip(r, o)) for r, o in zip(rows, other))
             print("%-16s without %s: median %.2f, largest %.2f" %
                   ("", feature, change[len(change) // 2], change[-1]))

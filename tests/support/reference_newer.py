@@ -3,13 +3,15 @@
 convolutions, layers whose heads differ, Gemma 4 and Kimi K3. Written from the papers, from transformers'
 modeling_*.py, and from the formulas of docs/models/kimi-k3.md.
 
-usage: reference_newer.py COMMAND ...   as reference.py
+usage: reference_newer.py make FOLDER      as reference.py
+       reference_newer.py logits IN.gguf IDS OUT [WITHOUT...]
 """
 import math
 import sys
 
 import reference
-from reference import Model, best, dot, gelu, product, sigmoid, softmax
+from hf_folder import Gguf
+from reference import COMMON, Maker, Model, best, dot, gelu, product, sigmoid, softmax
 
 
 def silu(x):
@@ -45,7 +47,7 @@ class Newer(Model):
     ONE_BLOCK = {"nemotron_h", "nemotron_h_moe"}  # a layer: one block behind one norm
     NO_ROPE = {"nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3"}
     SIGMOID = {"nemotron_h_moe", "lfm2moe", "step35"}
-    NORMALIZED = {"qwen3next", "qwen35moe", "mistral3", "lfm2moe", "ernie4_5-moe", "gemma4"}
+    NORMALIZED = {"qwen3next", "qwen35moe", "mistral3", "lfm2moe", "ernie4_5-moe", "gemma4", "kimi-linear"}
 
     def of_layer(self, name, layer):
         v = self.key(name)
@@ -134,6 +136,18 @@ class Newer(Model):
 
     # ---- attention
 
+    def project(self, layer, x, which, n, dim):
+        """Q, K and V may have one matrix."""
+        if not self.has(layer, "attn_qkv.weight"):
+            return super().project(layer, x, which, n, dim)
+        heads = [self.of_layer("attention.head_count", layer)] + 2 * [self.of_layer("attention.head_count_kv", layer)]
+        nth = "qkv".index(which)
+        begin, end = sum(heads[:nth]) * dim, sum(heads[:nth + 1]) * dim
+        y = product(self.w(layer, "attn_qkv.weight")[begin:end], x)
+        if self.has(layer, "attn_qkv.bias"):
+            y = plus(y, self.w(layer, "attn_qkv.bias")[0][begin:end])
+        return [y[i * dim:(i + 1) * dim] for i in range(n)]
+
     def slides(self, layer):
         return bool(self.of_layer("attention.sliding_window_pattern", layer))
 
@@ -148,7 +162,7 @@ class Newer(Model):
         if slides:
             dim = self.key("attention.key_length_swa", dim)
             rot = self.key("rope.dimension_count_swa", rot)
-            base = self.key("rope.freq_base_swa", base)
+            base = self.key("rope.freq_base_swa", 10000.0)
             window = self.key("attention.sliding_window", 0)
         elif self.arch == "step35":  # partial_rotary_factors
             rot //= 2
@@ -177,9 +191,10 @@ class Newer(Model):
         q = self.project(layer, x, "q", n, 2 * dim if gated else dim)
         gates = [h[dim:] for h in q] if gated else None
         q = self.head_normed(layer, "q", [h[:dim] for h in q])
-        if self.has(layer, "attn_k.weight"):
+        fused = self.has(layer, "attn_qkv.weight")
+        if fused or self.has(layer, "attn_k.weight"):
             k = self.project(layer, x, "k", n_kv, dim)
-            v = self.project(layer, x, "v", n_kv, dim) if self.has(layer, "attn_v.weight") else k
+            v = self.project(layer, x, "v", n_kv, dim) if fused or self.has(layer, "attn_v.weight") else k
             k = [self.turned(h, pos, freqs) for h in self.head_normed(layer, "k", k)]
             if self.arch == "gemma4":
                 v = [self.norm(h, [[1.0] * dim]) for h in v]
@@ -190,7 +205,7 @@ class Newer(Model):
             by = 1 + grows * math.log(1 + pos // self.key("rope.scaling.original_context_length"))
             q = [[v * by for v in h] for h in q]
         seen, out, group = past[-window:] if window else past, [], n // n_kv
-        scale = 1.0 if self.arch == "gemma4" else self.key("attention.scale", 1 / math.sqrt(dim))
+        scale = 1.0 if self.arch == "gemma4" else self.key("attention.scale", 0) or 1 / math.sqrt(dim)
         for h, query in enumerate(q):
             p = softmax([scale * dot(query, keys[h // group]) for keys, _ in seen])
             out.append([sum(w * values[h // group][i] for w, (_, values) in zip(p, seen)) for i in range(dim)])
@@ -321,7 +336,7 @@ class Newer(Model):
         return self.mixed(kept, x, self.rows("output_res_score.weight"))
 
     def block(self, layer, x, pos, past):
-        add = self.key("residual_scale", 1.0)
+        add = self.key("residual_scale", 0) or 1.0
         into = lambda x, y: [a + add * b for a, b in zip(x, y)]
         ffn = lambda y: self.experts(layer, y) if self.has(layer, "ffn_gate_inp.weight") else self.ffn(layer, "", y)
         if self.arch in self.ONE_BLOCK:
@@ -363,7 +378,7 @@ class Newer(Model):
     def logits(self, ids):
         caches = [[] for _ in range(self.key("block_count") - self.key("nextn_predict_layers", 0))]
         gemma = self.arch == "gemma4"
-        by = math.sqrt(self.width) if gemma else self.key("embedding_scale", 1.0)
+        by = math.sqrt(self.width) if gemma else self.key("embedding_scale", 0) or 1.0
         head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
         norm = "output_norm.weight" if "output_norm.weight" in self.g.tensors else "token_embd_norm.weight"
         for pos, i in enumerate(ids):
@@ -379,5 +394,255 @@ class Newer(Model):
                 else:
                     x = self.block(layer, x, pos, caches[layer])
             y = [v / self.key("logit_scale", 1.0) for v in product(self.rows(head), self.norm(x, self.rows(norm)))]
-            cap = self.key("final_logit_softcapping", 0)
+            cap = self.key("final_logit_softcapping", 30.0 if gemma else 0)  # Gemma 4's own
             yield [cap * math.tanh(v / cap) for v in y] if cap else y
+
+
+# ---- models: what the golden ones do not have -------------------------------------------------
+
+class Newest(Maker):
+    def model(self, layer, norms=("attn_norm", "ffn_norm"), tied=False):
+        return super().model(layer, norms, tied)
+
+    def mamba2(self, prefix, inner, groups, state, heads, taps):
+        channels = inner + 2 * groups * state
+        self.matrix(prefix + "ssm_in.weight", 64, inner + channels + heads)
+        self.matrix(prefix + "ssm_conv1d.weight", taps, channels)
+        self.add(prefix + "ssm_conv1d.bias", (channels,), 0.3)
+        self.add(prefix + "ssm_dt.bias", (heads,), 0.5)
+        self.add(prefix + "ssm_a", (1, heads), 0.3, -1.0)
+        self.add(prefix + "ssm_d", (1, heads), 0.3, 1.0)
+        self.add(prefix + "ssm_norm.weight", (inner // groups, groups), 0.2, 1.0)
+        self.matrix(prefix + "ssm_out.weight", inner, 64)
+
+    def heads(self, prefix, n, n_kv, dim, *, bias=False, norms=False, doubled=False, fused=False, value=True):
+        rows = n * dim * (2 if doubled else 1), n_kv * dim, n_kv * dim
+        if fused:
+            self.matrix(prefix + "attn_qkv.weight", 64, sum(rows))
+        for which, r in () if fused else zip("qkv" if value else "qk", rows):
+            self.matrix("%sattn_%s.weight" % (prefix, which), 64, r)
+        for which, r in zip(["qkv"] if fused else "qkv", [sum(rows)] if fused else rows) if bias else ():
+            self.add("%sattn_%s.bias" % (prefix, which), (r,), 0.5)
+        for which in "qk" if norms else "":
+            self.norm("%sattn_%s_norm.weight" % (prefix, which), dim)
+        self.matrix(prefix + "attn_output.weight", n * dim, 64)
+
+
+WIDE = dict(COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4, attention__head_count_kv=2,
+            attention__key_length=16, attention__value_length=16, rope__dimension_count=16, rope__freq_base=1e4)
+
+
+def qwen_next(arch, seed, recurrent, n_k, ratio, d, taps, listed):
+    """listed: attention.recurrent_layers says it, and full_attention_interval something else."""
+    n, expert = n_k * ratio, arch != "qwen35"
+    keys = dict(WIDE, block_count=len(recurrent), rope__dimension_count=4, ssm__conv_kernel=taps, ssm__state_size=d,
+                ssm__group_count=n_k, ssm__time_step_rank=n, ssm__inner_size=n * d, full_attention_interval=2)
+    if listed:
+        keys["attention__recurrent_layers"] = recurrent
+    if expert:
+        keys.update(expert_count=8, expert_used_count=3, expert_feed_forward_length=16,
+                    expert_shared_feed_forward_length=24)
+    m = Newest(arch, seed, **keys)
+
+    def layer(i, prefix):
+        if not recurrent[i]:
+            m.heads(prefix, 4, 2, 16, norms=True, doubled=True)
+        else:
+            channels = (2 * n_k + n) * d
+            if arch == "qwen3next" and d % 16 == 0:
+                m.matrix(prefix + "ssm_in.weight", 64, channels + n * d)
+            else:
+                m.matrix(prefix + "attn_qkv.weight", 64, channels)
+                m.matrix(prefix + "attn_gate.weight", 64, n * d)
+            for name in ["ba"] if arch == "qwen3next" else ["beta", "alpha"]:
+                m.matrix("%sssm_%s.weight" % (prefix, name), 64, 2 * n if name == "ba" else n)
+            m.matrix(prefix + "ssm_conv1d.weight", taps, channels)
+            m.add(prefix + "ssm_dt.bias", (n,), 0.5)
+            m.add(prefix + "ssm_a", (n,), 0.3, -1.0)
+            m.norm(prefix + "ssm_norm.weight", d)
+            m.matrix(prefix + "ssm_out.weight", n * d, 64)
+        if expert:
+            m.experts(prefix, 16, 24)
+            m.add(prefix + "ffn_gate_inp_shexp.weight", (64,), 0.2)
+        else:
+            m.ffn(prefix, "", 96)
+    return m.model(layer, ("attn_norm", "post_attention_norm"))
+
+
+def nemotron_h(seed):
+    """Biases, three groups, a convolution of 3; blocks that begin with an FFN and end with attention."""
+    pattern = "FMAFMA"
+    m = Newest("nemotron_h", seed, **dict(
+        WIDE, block_count=len(pattern), attention__head_count_kv=[2 if c == "A" else 0 for c in pattern],
+        feed_forward_length=[96 if c == "F" else 0 for c in pattern], ssm__conv_kernel=3, ssm__state_size=12,
+        ssm__group_count=3, ssm__time_step_rank=6, ssm__inner_size=96))
+
+    def layer(i, prefix):
+        if pattern[i] == "M":
+            m.mamba2(prefix, 96, 3, 12, 6, 3)
+        elif pattern[i] == "A":
+            m.heads(prefix, 4, 2, 16, bias=True)
+            m.add(prefix + "attn_output.bias", (64,), 0.5)
+        else:
+            for name, dims in (("up", (64, 96)), ("down", (96, 64))):
+                m.matrix("%sffn_%s.weight" % (prefix, name), *dims, by=1.5)
+                m.add("%sffn_%s.bias" % (prefix, name), (dims[1],), 0.5)
+    return m.model(layer, ("attn_norm",))
+
+
+def granite_hybrid(seed):
+    """Dense, with RoPE, two groups, biases where attention is, and factors of 0, which count as none."""
+    pattern = [0, 2, 0, 2]
+    m = Newest("granitehybrid", seed, **dict(
+        WIDE, block_count=4, attention__head_count_kv=pattern, ssm__conv_kernel=4, ssm__state_size=16, ssm__group_count=2,
+        ssm__time_step_rank=4, ssm__inner_size=64, attention__scale=0.0, residual_scale=0.0, embedding_scale=0.0,
+        logit_scale=2.0))
+
+    def layer(i, prefix):
+        if pattern[i]:
+            m.heads(prefix, 4, 2, 16, bias=True)
+        else:
+            m.mamba2(prefix, 64, 2, 16, 4, 4)
+        m.ffn(prefix, "", 96)
+    m.key = (lambda key: lambda name, default=0: key(name, default) or default)(m.key)
+    return m.model(layer)
+
+
+def lfm2(seed, pattern, window, taps=4):
+    keys = dict(WIDE, block_count=len(pattern), attention__head_count_kv=pattern, shortconv__l_cache=taps)
+    if window:
+        keys["attention__sliding_window"] = window
+    m = Newest("lfm2", seed, **keys)
+
+    def layer(i, prefix):
+        if pattern[i]:
+            m.heads(prefix, 4, pattern[i], 16, norms=True)
+        else:
+            m.matrix(prefix + "shortconv.in_proj.weight", 64, 192)
+            m.matrix(prefix + "shortconv.conv.weight", taps, 64)
+            m.matrix(prefix + "shortconv.out_proj.weight", 64, 64)
+        m.ffn(prefix, "", 96)
+    g = m.model(layer, tied=True)
+    g.tensors["token_embd_norm.weight"] = g.tensors.pop("output_norm.weight")
+    return g
+
+
+def step35(seed, pattern, factors, **keys):
+    """Heads of either kind of layer in odd numbers; clamps on every layer; no dense layer; no rope.freq_base_swa."""
+    heads = [5 if slides else 3 for slides in pattern]
+    m = Newest("step35", seed, **dict(dict(
+        WIDE, block_count=len(pattern), attention__head_count=heads, attention__head_count_kv=[1] * len(pattern),
+        rope__freq_base=5e4, attention__sliding_window=7, attention__sliding_window_pattern=pattern, expert_count=8,
+        expert_used_count=3, expert_feed_forward_length=16, expert_shared_feed_forward_length=40,
+        expert_weights_scale=1.5, expert_weights_norm=True), **keys))
+
+    def layer(i, prefix):
+        m.heads(prefix, heads[i], 1, 16, norms=True)
+        m.matrix(prefix + "attn_gate.weight", 64, heads[i])
+        m.experts(prefix, 16, 40)
+    m.add("rope_freqs.weight", (factors,), 0.3, 2.0)
+    return m.model(layer)
+
+
+def gemma4(seed, pattern, shared, values, layer_input=0, n_experts=0):
+    """values: whether windowed and full layers have attn_v. No softcap of its own, no rope.freq_base_swa."""
+    n = len(pattern)
+    ff = [96 if i < n - shared else 64 for i in range(n)]
+    kv = [2 if slides else 1 for slides in pattern]
+    keys = dict(WIDE, block_count=n, attention__head_count_kv=kv, feed_forward_length=ff, attention__key_length=24,
+                attention__value_length=24, rope__dimension_count=24, attention__key_length_swa=16,
+                attention__value_length_swa=16, rope__dimension_count_swa=16, rope__freq_base=1e5,
+                attention__sliding_window=9, attention__sliding_window_pattern=pattern,
+                attention__shared_kv_layers=shared, embedding_length_per_layer_input=layer_input)
+    if n_experts:
+        keys.update(expert_count=n_experts, expert_used_count=2, expert_feed_forward_length=24)
+    m = Newest("gemma4", seed, **keys)
+
+    def layer(i, prefix):
+        dim = 16 if pattern[i] else 24
+        own = i < n - shared
+        m.heads(prefix, 4, kv[i], dim, norms=True, value=values[not pattern[i]])
+        for name in () if own else ("k.weight", "v.weight", "k_norm.weight"):
+            m.g.tensors.pop(prefix + "attn_" + name, None)
+        m.ffn(prefix, "", ff[i])
+        if n_experts:
+            m.matrix(prefix + "ffn_gate_inp.weight", 64, n_experts, by=2.0)
+            m.norm(prefix + "ffn_gate_inp.scale", 64)
+            m.ffn(prefix, "_exps", 24, n_experts)
+            for name in ("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"):
+                m.norm(prefix + name + ".weight", 64)
+        if layer_input:
+            m.matrix(prefix + "inp_gate.weight", 64, layer_input)
+            m.matrix(prefix + "proj.weight", layer_input, 64)
+            m.norm(prefix + "post_norm.weight", 64)
+    m.add("rope_freqs.weight", (12,), 0.3, 2.0)
+    if layer_input:
+        m.add("per_layer_token_embd.weight", (layer_input * n, reference.N_VOCAB), 0.5)
+        m.matrix("per_layer_model_proj.weight", 64, layer_input * n)
+        m.norm("per_layer_proj_norm.weight", layer_input)
+    return m.model(layer, ("attn_norm", "ffn_norm") + reference.POST, tied=True)
+
+
+def bailing(seed):
+    """Two shared experts of the width that the key says of one; no group; all of a head turns."""
+    m = Newest("bailingmoe2", seed, **dict(
+        WIDE, expert_count=8, expert_used_count=3, expert_feed_forward_length=16, expert_shared_count=2,
+        expert_shared_feed_forward_length=24, leading_dense_block_count=1, expert_weights_norm=True,
+        expert_weights_scale=2.5, expert_gating_func=2))
+
+    def layer(i, prefix):
+        m.heads(prefix, 4, 2, 16, norms=True, fused=True)
+        if i < 1:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 16, 48)
+            m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    return m.model(layer)
+
+
+def mistral3(seed):
+    """Experts, heads that share one key, one matrix for Q, K and V with a bias; YaRN without its magnitude."""
+    m = Newest("mistral3", seed, **dict(
+        WIDE, attention__head_count_kv=1, expert_count=6, expert_used_count=2, rope__scaling__type="yarn",
+        rope__scaling__factor=8.0, rope__scaling__original_context_length=12, rope__scaling__yarn_log_multiplier=1.0,
+        attention__temperature_scale=0.5))
+
+    def layer(i, prefix):
+        m.heads(prefix, 4, 1, 16, bias=True, fused=True)
+        m.experts(prefix, 96, 0)
+    return m.model(layer)
+
+
+def kimi(seed):
+    """No expert_weights_norm: Kimi Linear normalizes."""
+    g = reference.kimi_linear(seed, n_heads=2, d=16)
+    for part in (g.keys, g.raw):
+        del part["kimi-linear.expert_weights_norm"]
+    return g
+
+
+YES, NO = True, False
+MODELS = {
+    "qwen35-listed": (lambda: qwen_next("qwen35", 1, [NO, YES, YES, NO, YES], 3, 3, 8, 3, True), ["tiled", "decay", "gates"]),
+    "qwen35moe-all": (lambda: qwen_next("qwen35moe", 1, [YES, YES], 1, 4, 16, 4, True), ["decay", "shared"]),
+    "qwen3next-joint": (lambda: qwen_next("qwen3next", 2, [YES, NO, YES, NO], 2, 3, 16, 2, False), ["tiled", "shared_router"]),
+    "nemotron-biases": (lambda: nemotron_h(1), ["groups", "skip", "qkv_bias", "ffn_up.bias", "ffn_down.bias"]),
+    "granite-dense": (lambda: granite_hybrid(1), ["qkv_bias", "groups"]),
+    "lfm2-window": (lambda: lfm2(1, [0, 2, 0, 2], 6), ["attention.sliding_window", "qk_norm"]),
+    "lfm2-all": (lambda: lfm2(2, [0, 0, 0], 0, 2), []),
+    "step35-odd": (lambda: step35(1, [NO, YES, YES], 8, swiglu_clamp_exp=[0.5, 1.0, 0.7], swiglu_clamp_shexp=[0.4, 0.6, 0.0]),
+                   ["rope_freqs", "gates", "swiglu_clamp_exp", "swiglu_clamp_shexp"]),
+    "step35-full": (lambda: step35(1, [NO, NO], 4), ["rope_freqs", "gates"]),
+    "gemma4-out-of-order": (lambda: gemma4(1, [NO, YES, YES, YES, NO, YES], 3, (YES, NO), 8), ["rope_freqs", "layer_input"]),
+    "gemma4-experts": (lambda: gemma4(4, [YES, NO, YES], 0, (NO, YES), 0, 6), ["rope_freqs"]),
+    "bailing-two-shared": (lambda: bailing(1), ["shared", "normalize"]),
+    "mistral3-experts": (lambda: mistral3(1), ["attention.temperature_scale", "normalize"]),
+    "kimi-normalized": (lambda: kimi(1), ["normalize"]),
+}
+
+if __name__ == "__main__":
+    command, arguments = sys.argv[1], sys.argv[2:]
+    if command == "make":
+        reference.make(arguments[0], MODELS, Newer, 40)
+    else:
+        reference.write_rows(arguments[2], Newer(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
