@@ -405,6 +405,11 @@ enum status hparams_set_attn(struct hparams *hp, const struct gguf *g, uint32_t 
     return ST_OK;
 }
 
+void hparams_set_context(struct hparams *hp, uint32_t n_ctx) {
+    if (hp->rope_factors_long != NULL && n_ctx > hp->rope.n_ctx_orig)
+        hp->rope_factors = hp->rope_factors_long;
+}
+
 struct attn_kind hparams_common_attn(const struct hparams *hp, bool windowed) {
     return (struct attn_kind){.n_heads = hp->n_heads,
                               .n_kv_heads = hp->n_kv_heads,

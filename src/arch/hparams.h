@@ -263,6 +263,8 @@ struct hparams {
     struct query_growth query_growth;
     const char *output_norm;  /* tensor; NULL: output_norm.weight */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
+    /* Takes its place if the context is longer than rope.n_ctx_orig; NULL: none does. */
+    const char *rope_factors_long;
     enum attn_gate attn_gate;
     /* By layer: after silu gate is at most so much, and up at most so far from 0; 0: any. Of
      * experts, and of a dense FFN or shared experts. */
@@ -394,6 +396,9 @@ enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const cha
  * ST_UNSUPPORTED: the layers are of too many kinds. */
 enum status hparams_set_attn(struct hparams *hp, const struct gguf *g, uint32_t layer,
                              const struct attn_kind *kind, struct err *err);
+
+/* Chooses what depends on the context for which a model is opened. */
+void hparams_set_context(struct hparams *hp, uint32_t n_ctx);
 
 /* The kind that the model's own numbers make, with hp->window or without one. */
 struct attn_kind hparams_common_attn(const struct hparams *hp, bool windowed);

@@ -200,6 +200,7 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
 
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
+    hparams_set_context(&r->hp, r->job.n_ctx);
     r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 +
                      (size_t)r->job.n_runs * RUN_WORDS +
                      r->job.n_runs * 2 * div_up(r->job.n_ctx, KV_PAGE);

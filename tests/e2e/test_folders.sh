@@ -62,6 +62,52 @@ for name in gemma3 qwen35 deepseek2-v3; do
     rm -rf nested
 done
 
+# longrope: the short factors up to the original context, the long ones beyond.
+python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$golden/logits/phi3.gguf" phi3 || fail "hf_folder.py phi3"
+factors_at() { # factors_at CTX PYTHON FILE: the logits of a context of CTX with a changed config.json
+    cp -r phi3 changed && python3 -c '
+import json, sys
+c = json.load(open("changed/config.json"))
+s = c["rope_scaling"]
+c["original_max_position_embeddings"] = 64
+s["long_factor"] = [2 * f for f in s["short_factor"]]
+exec(sys.argv[1])
+json.dump(c, open("changed/config.json", "w"))' "$2" || fail "phi3 with $2"
+    "$LOCKSTEP" eval changed --ids "$longrope_ids" --ctx "$1" --logits "$3" -q || fail "phi3 with $2 and --ctx $1"
+    rm -r changed
+}
+longrope_ids=$(seq -s, 3 50)
+factors_at 64 '' short.f32
+factors_at 65 '' long.f32
+factors_at 64 's["long_factor"] = s["short_factor"]' only-short.f32
+factors_at 65 's["short_factor"] = s["long_factor"]' only-long.f32
+cmp short.f32 only-short.f32 || fail "a context of 64 has not the short factors"
+cmp long.f32 only-long.f32 || fail "a context of 65 has not the long factors"
+cmp -s short.f32 long.f32 && fail "short and long factors give the same logits"
+rm -rf phi3
+
+# A normalizer of form C joins e and its accent; also in what quantize makes of the folder, and whatever its
+# pre-tokenizer is called there.
+python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$golden/logits/qwen3.gguf" nfc || fail "hf_folder.py qwen3"
+python3 -c '
+import json
+nfc = {"type": "NFC"}
+for normalizer, out in ((nfc, "nfc"), ({"type": "Sequence", "normalizers": [nfc]}, "list"), (None, "none")):
+    t = json.load(open("nfc/tokenizer.json"))
+    t["normalizer"] = normalizer
+    json.dump(t, open(out + ".json", "w"))' || fail "tokenizer.json of qwen3"
+for kind in nfc list none; do
+    cp $kind.json nfc/tokenizer.json
+    "$LOCKSTEP" quantize nfc nfc.gguf f16 >out 2>&1 || fail "quantize nfc: $(cat out)"
+    for model in nfc nfc.gguf; do
+        marked=$(printf 'e\xcc\x81' | "$LOCKSTEP" tokenize $model --no-bos) || fail "tokenize $model"
+        joined=$(printf '\xc3\xa9' | "$LOCKSTEP" tokenize $model --no-bos) || fail "tokenize $model"
+        [ "$marked" = "$joined" ] && is=nfc || is=none
+        [ "${kind/list/nfc}" = $is ] || fail "$model with normalizer $kind: e and an accent are $marked, joined $joined"
+    done
+done
+rm -rf nfc nfc.gguf
+
 # The language model alone.
 for name in gemma4 gemma4-ple gemma3n llama4 minimax-m3; do
     [ -e "$golden/logits/$name.gguf" ] || continue
