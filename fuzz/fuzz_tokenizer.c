@@ -53,6 +53,7 @@ static struct tokenizer *build(const char *pre) {
     gguf_write_str(w, "tokenizer.ggml.model", pre != NULL ? "gpt2" : "llama");
     if (pre != NULL)
         gguf_write_str(w, "tokenizer.ggml.pre", pre);
+    gguf_write_bool(w, "tokenizer.lockstep.nfc", false); /* the text comes back byte for byte */
     gguf_write_str_array(w, "tokenizer.ggml.tokens", tokens, N_TOKENS);
     gguf_write_i32_array(w, "tokenizer.ggml.token_type", types, N_TOKENS);
     gguf_write_f32_array(w, "tokenizer.ggml.scores", scores, N_TOKENS);

@@ -296,6 +296,19 @@ static enum status read_split(struct reading *r, const json_t *o, struct splits 
     return ST_OK;
 }
 
+/* Whether any of the steps of a normalizer, pre-tokenizer or the like has this type. */
+static const json_t *find_step(const json_t *o, const char *type) {
+    static const char *const lists[] = {"normalizers", "pretokenizers", "processors"};
+    if (str_eq(type_of(o), type))
+        return o;
+    for (size_t l = 0; l < ARRAY_LEN(lists); l++) {
+        const json_t *list = json_object_get(o, lists[l]), *step;
+        size_t i;
+        json_array_foreach(list, i, step) if (str_eq(type_of(step), type)) return step;
+    }
+    return NULL;
+}
+
 static enum status write_splits(struct reading *r, struct err *err) {
     const json_t *pre = json_object_get(r->tokenizer, "pre_tokenizer"), *step;
     struct splits splits = {.n = 0};
@@ -310,22 +323,11 @@ static enum status write_splits(struct reading *r, struct err *err) {
         return bad(r, "byte-level BPE without a pre_tokenizer that cuts text is not supported",
                    err);
     gguf_write_str_array(r->f->w, "tokenizer.lockstep.split", splits.patterns, splits.n);
+    gguf_write_bool(r->f->w, "tokenizer.lockstep.nfc",
+                    find_step(json_object_get(r->tokenizer, "normalizer"), "NFC") != NULL);
     gguf_write_bool(r->f->w, "tokenizer.lockstep.ignore_merges",
                     json_is_true(json_object_get(r->model, "ignore_merges")));
     return ST_OK;
-}
-
-/* Whether any of the steps of a normalizer, pre-tokenizer or the like has this type. */
-static const json_t *find_step(const json_t *o, const char *type) {
-    static const char *const lists[] = {"normalizers", "pretokenizers", "processors"};
-    if (str_eq(type_of(o), type))
-        return o;
-    for (size_t l = 0; l < ARRAY_LEN(lists); l++) {
-        const json_t *list = json_object_get(o, lists[l]), *step;
-        size_t i;
-        json_array_foreach(list, i, step) if (str_eq(type_of(step), type)) return step;
-    }
-    return NULL;
 }
 
 /* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as
@@ -356,8 +358,9 @@ static bool finds_spaces(const json_t *step) {
     return is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ");
 }
 
-/* The caller applies NFC (tokenizer.h), and spaces become U+2581 as in SentencePiece. Any other
- * step that changes letters is refused. tokenizer.model's Prepend has no text. */
+/* NFC is the tokenizer's business (tokenizer/normalize.h), and spaces become U+2581 as in
+ * SentencePiece. Any other step that changes letters is refused. tokenizer.model's Prepend has no
+ * text. */
 static enum status check_normalizer(const struct reading *r, struct err *err) {
     const json_t *o = json_object_get(r->tokenizer, "normalizer");
     const json_t *list = json_object_get(o, "normalizers");

@@ -8,6 +8,7 @@
 #include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/merge.h"
+#include "tokenizer/normalize.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -18,7 +19,7 @@
 #define CACHE_FROM_BYTES 2048
 
 struct cached_word {
-    const char *text; /* in the caller's text, NULL: empty */
+    const char *text; /* in the caller's text or a normalized one, NULL: empty */
     uint32_t len, n_ids;
     size_t first_id;
 };
@@ -32,6 +33,8 @@ struct token_run {
     struct cached_word *cache; /* [CACHE_SIZE] or NULL */
     char *spaced; /* SentencePiece: the text with U+2581 undone and spaces in front */
     size_t n_spaced;
+    char **normal; /* BPE: what normalizing made of pieces, for the cache */
+    size_t n_normal, cap_normal;
     int32_t *ids;
     size_t n_ids, cap;
 };
@@ -96,12 +99,28 @@ static enum status put_word(void *arg, const char *text, size_t len) {
     return put_merged(r, text, len);
 }
 
+/* Valid text. What normalizing makes of it stays until the end. */
+static enum status put_valid(struct token_run *r, const char *text, size_t len) {
+    char *normal = NULL;
+    size_t n = 0;
+    if (r->t->nfc)
+        TRY(normalize_nfc(text, len, &normal, &n));
+    if (normal == NULL)
+        return splitter_run(r->splitter, text, len, put_word, r);
+    if (!mem_reserve(&r->normal, &r->cap_normal, r->n_normal + 1, sizeof *r->normal)) {
+        mem_free(normal);
+        return ST_NO_MEMORY;
+    }
+    r->normal[r->n_normal++] = normal;
+    return splitter_run(r->splitter, normal, n, put_word, r);
+}
+
 static enum status put_text_bpe(struct token_run *r, const char *text, size_t len) {
     const uint8_t *s = (const uint8_t *)text;
     for (size_t i = 0; i < len;) {
         size_t n = utf8_valid_prefix(s + i, len - i);
         if (n > 0)
-            TRY(splitter_run(r->splitter, text + i, n, put_word, r));
+            TRY(put_valid(r, text + i, n));
         i += n;
         for (n = 0; i + n < len && utf8_check(s + i + n, len - i - n) <= 0;)
             n++;
@@ -218,6 +237,8 @@ size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t l
         len = count_without_spaces(text, len);
     /* An unknown character is one id. U+2581, three bytes, is SentencePiece's space. */
     size_t most = MAX(t->v.max_token_bytes, (size_t)4) * (t->v.kind == VOCAB_BPE ? 1 : 3);
+    if (t->nfc)
+        most *= NFC_SHRINKS;
     return div_up(len, most);
 }
 
@@ -261,6 +282,9 @@ static void run_deinit(struct token_run *r) {
     merger_deinit(&r->merger);
     mem_free(r->cache);
     mem_free(r->spaced);
+    for (size_t i = 0; i < r->n_normal; i++)
+        mem_free(r->normal[i]);
+    mem_free(r->normal);
 }
 
 enum status tokenize(const struct tokenizer *t, const char *text, size_t len, unsigned flags,

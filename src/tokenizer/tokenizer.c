@@ -196,6 +196,13 @@ static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct
     return ST_OK;
 }
 
+/* A folder says it; of GGUFs it is known of the names under which Qwen's tokenizer goes. */
+static enum status read_normal_form(struct tokenizer *t, const struct gguf *g,
+                                    struct err *err) {
+    t->nfc = str_eq(t->facts.pre, "qwen2") || str_eq(t->facts.pre, "qwen35");
+    return optional_bool(g, "tokenizer.lockstep.nfc", &t->nfc, err);
+}
+
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
     /* Gemma's vocabularies want none; Ollama's converter leaves the key out. */
@@ -321,6 +328,8 @@ static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, str
         t->facts.n_text--;
     TRY(special_init(&t->special, &t->v, err));
     TRY(t->v.kind == VOCAB_BPE ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
+    if (t->v.kind == VOCAB_BPE)
+        TRY(read_normal_form(t, g, err));
     if (t->v.by_rank)
         t->ignore_merges = true; /* as tiktoken does */
     TRY(read_strips(t, g, err));

@@ -4,9 +4,9 @@
  * SentencePiece (llama). Works on vocabulary-only files. Any number of threads may use a const
  * struct tokenizer. It keeps no pointer into the GGUF.
  *
- * Text is not normalized: the tokens stand for exactly the given bytes. The own tokenizers of a
- * few models (Qwen) apply NFC first. A GGUF does not say so, llama.cpp does not do it either,
- * and decoding would no longer give back the text. */
+ * The tokens stand for exactly the given bytes, except where the model's own tokenizer brings text
+ * into Unicode's form C first: Qwen's (pre-tokenizers qwen2 and qwen35), and a folder's whose
+ * tokenizer.json says so. llama.cpp does not do that. */
 #ifndef LOCKSTEP_TOKENIZER_TOKENIZER_H
 #define LOCKSTEP_TOKENIZER_TOKENIZER_H
 
