@@ -31,6 +31,7 @@ struct token_run {
     struct merger merger;
     struct splitter *splitter;
     struct cached_word *cache; /* [CACHE_SIZE] or NULL */
+    char *undone; /* the text with U+2581 undone, where runs of spaces are tokens; or NULL */
     char *spaced; /* SentencePiece: the text with U+2581 undone and spaces in front */
     size_t n_spaced;
     char **normal; /* BPE: what normalizing made of pieces, for the cache */
@@ -266,6 +267,16 @@ static enum status put_all(struct token_run *r, const char *text, size_t len, un
     return ST_OK;
 }
 
+/* Gemma's own tokenizer looks for runs of U+2581, which spaces become; here both are spaces. */
+static enum status undo_spaces(struct token_run *r, size_t *len) {
+    r->undone = mem_alloc(*len + 1);
+    if (r->undone == NULL)
+        return ST_NO_MEMORY;
+    *len = vocab_spm_bytes(r->text, *len, r->undone);
+    r->text = r->undone;
+    return ST_OK;
+}
+
 static enum status run_init(struct token_run *r, size_t len) {
     if (len >= CACHE_FROM_BYTES) /* without memory for it: without it */
         r->cache = mem_calloc(CACHE_SIZE, sizeof *r->cache);
@@ -282,6 +293,7 @@ static void run_deinit(struct token_run *r) {
     merger_deinit(&r->merger);
     mem_free(r->cache);
     mem_free(r->spaced);
+    mem_free(r->undone);
     for (size_t i = 0; i < r->n_normal; i++)
         mem_free(r->normal[i]);
     mem_free(r->normal);
@@ -292,9 +304,11 @@ enum status tokenize(const struct tokenizer *t, const char *text, size_t len, un
     if (len > INT32_MAX)
         return err_set(err, ST_BAD_INPUT, "a text of %zu bytes is too long to tokenize", len);
     struct token_run r = {.t = t, .text = text, .merger = {.v = &t->v}};
-    enum status st = run_init(&r, len);
+    enum status st = t->spaces_are_tokens ? undo_spaces(&r, &len) : ST_OK;
     if (st == ST_OK)
-        st = put_all(&r, text, len, flags);
+        st = run_init(&r, len);
+    if (st == ST_OK)
+        st = put_all(&r, r.text, len, flags);
     if (st == ST_OK && r.ids == NULL) /* no ids: still something to free */
         st = (r.ids = mem_alloc(1)) == NULL ? ST_NO_MEMORY : ST_OK;
     run_deinit(&r);

@@ -203,8 +203,23 @@ static enum status read_normal_form(struct tokenizer *t, const struct gguf *g,
     return optional_bool(g, "tokenizer.lockstep.nfc", &t->nfc, err);
 }
 
+static bool is_spaces(struct gguf_str text) {
+    for (size_t i = 0; i < text.len; i++)
+        if (text.ptr[i] != ' ')
+            return false;
+    return text.len > 0;
+}
+
+static bool has_tokens_of_spaces(const struct vocab *v) {
+    for (int32_t id = 0; id < v->n_tokens; id++)
+        if (v->type[id] == TOKEN_USER_DEFINED && is_spaces(vocab_token(v, id)))
+            return true;
+    return false;
+}
+
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
+    t->spaces_are_tokens = has_tokens_of_spaces(&t->v);
     /* Gemma's vocabularies want none; Ollama's converter leaves the key out. */
     t->add_space_prefix = t->v.kind == VOCAB_SPM && !is_of_arch(g, "gemma3");
     TRY(optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err));

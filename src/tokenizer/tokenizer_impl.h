@@ -19,6 +19,7 @@ struct tokenizer {
     struct pretokenizer *pre; /* VOCAB_BPE only */
     bool ignore_merges;       /* VOCAB_BPE: a word that is a token is taken as such */
     bool nfc;                 /* VOCAB_BPE: text is normalized first */
+    bool spaces_are_tokens;   /* runs of spaces, or of U+2581, that text is searched for */
     bool add_space_prefix;    /* VOCAB_SPM: text between special tokens gets a space in front */
     bool prefix_unless_space; /* of that only what does not begin with one */
     bool prefix_first;        /* of that only what begins the whole text */

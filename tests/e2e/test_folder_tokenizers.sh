@@ -28,6 +28,10 @@ for kind in gemma gemma-pieces; do
         same $model "a b" "266 269"
         same $model "a  b" "266 6 267"
         same $model $'   a\n\nb' "7 266 5 267"
+        # U+2581 in a text is what a space becomes.
+        ids $model "a▁▁b" "266 6 267"
+        ids $model "a ▁b" "266 6 267"
+        ids $model "▁▁▁a▁b" "7 266 269"
         # A token that the embedding has no row for is none: its letters are.
         same $model "a<image_soft_token>b" \
             "266 69 114 118 266 112 110 104 124 120 111 125 104 125 120 116 110 119 71 267"
