@@ -157,19 +157,18 @@ static enum status read_arch(struct hparams *hp, const struct gguf *g, struct er
                        gguf_path(g));
     if (st != ST_OK)
         return st;
-    char known[1024] = "";
     for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
         if (s.len == strlen(archs[i]->name) && memcmp(s.ptr, archs[i]->name, s.len) == 0) {
             hp->arch = archs[i];
             return ST_OK;
         }
-        size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i]->name);
     }
     char text[64];
     gguf_value_text(g, "general.architecture", text, sizeof text);
-    return err_set(err, ST_UNSUPPORTED, "%s: the architecture %s is unknown; known are %s",
-                   gguf_path(g), text, known);
+    return err_set(err, ST_UNSUPPORTED,
+                   "%s: the architecture %s is unknown (docs/models/README.md has those that "
+                   "lockstep knows)",
+                   gguf_path(g), text);
 }
 
 static enum status read_n_vocab(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,5 +1,6 @@
 /* inspect.c: `lockstep inspect`: shows what a model file contains. The facts are collected
  * once, as a JSON value. The text for people is made from that. */
+#include "arch/hparams.h"
 #include "base/printable.h"
 #include "base/util.h"
 #include "cli/cli.h"
@@ -9,6 +10,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- facts ------------------------------------------------------------------------- */
 
@@ -202,6 +204,14 @@ static json_t *tensor_list(const struct gguf *g) {
     return list;
 }
 
+/* Why lockstep cannot run the model, as far as its keys tell. */
+static void put_obstacle(json_t *o, const struct gguf *g) {
+    struct hparams hp;
+    struct err err = {0};
+    if (hparams_read(&hp, g, &err) != ST_OK)
+        json_object_set_new(o, "cannot_run", cli_json_text(err.text, strlen(err.text)));
+}
+
 static json_t *describe(const struct gguf *g, bool with_tensors) {
     json_t *o = json_object();
     struct gguf_str arch = {"", 0}, template;
@@ -223,6 +233,7 @@ static json_t *describe(const struct gguf *g, bool with_tensors) {
     json_object_set_new(
         o, "chat_template",
         json_boolean(gguf_str(g, "tokenizer.chat_template", &template, NULL) == ST_OK));
+    put_obstacle(o, g);
     if (with_tensors)
         json_object_set_new(o, "tensor_list", tensor_list(g));
     return o;
@@ -380,6 +391,9 @@ static void print_for_people(const json_t *o) {
     print_sizes(o);
     print_shape(o);
     print_tokenizer(o);
+    const char *obstacle = json_string_value(json_object_get(o, "cannot_run"));
+    if (obstacle != NULL)
+        printf("lockstep cannot run this model: %s\n", obstacle);
     print_tensors(o);
 }
 

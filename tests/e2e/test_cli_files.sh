@@ -65,6 +65,19 @@ sys.exit(o["name"] != "Lockste ?? über 3" or not o["model"].endswith("bad\\xff.
 refused 2 "not UTF-8" serve "$work"/$'bad\xff.gguf' --port 0
 rm "$work"/$'bad\xff.gguf' "$work/wild.gguf" "$work/c1.gguf"
 
+# A model that lockstep cannot run: inspect shows it and says why, all others refuse it with that sentence.
+sed 's/qwen3/owen9/g' "$model" >"$work/other.gguf"
+"$LOCKSTEP" inspect "$work/other.gguf" >"$work/out" || fail "inspect of an unknown architecture: exit status $?"
+grep -q '^architecture  *owen9$' "$work/out" && grep -q '^lockstep cannot run this model: .*the architecture owen9 is unknown' "$work/out" ||
+    fail "inspect of an unknown architecture says: $(cat "$work/out")"
+fact "$work/other.gguf" '"owen9 is unknown" in o["cannot_run"], "layers" in o' "True True"
+fact "$model" '"cannot_run" in o' "False"
+for command in "run -p hi -n 1" "serve --port 0" plan "eval --ids 1"; do
+    # shellcheck disable=SC2086
+    refused 2 "the architecture owen9 is unknown" $command "$work/other.gguf"
+done
+rm "$work/other.gguf"
+
 # quantize
 for type in q8_0 Q4_K f32; do
     "$LOCKSTEP" quantize "$model" "$work/$type.gguf" $type --threads 2 >"$work/out" ||

@@ -5,6 +5,7 @@ modeling_*.py, and from the formulas of docs/models/kimi-k3.md.
 
 usage: reference_newer.py make FOLDER      as reference.py
        reference_newer.py logits IN.gguf IDS OUT [WITHOUT...]
+       reference_newer.py drop IN.gguf OUT.gguf TENSOR
 """
 import math
 import sys
@@ -644,5 +645,9 @@ if __name__ == "__main__":
     command, arguments = sys.argv[1], sys.argv[2:]
     if command == "make":
         reference.make(arguments[0], MODELS, Newer, 40)
+    elif command == "drop":
+        model = Gguf(arguments[0])
+        del model.tensors[arguments[2]]
+        model.write(arguments[1])
     else:
         reference.write_rows(arguments[2], Newer(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
