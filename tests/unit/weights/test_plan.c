@@ -215,6 +215,39 @@ static void stages_have_as_many_bytes_as_their_share(void **state) {
     unlink(path);
 }
 
+/* DeepSeek V4 Flash has 64 heads in 8 groups, whose outputs are low-rank: a group is on one rank,
+ * and ranks beyond the groups have none. */
+static void groups_of_heads_stay_together(void **state) {
+    (void)state;
+    char path[] = "/tmp/lockstep-test-plan-XXXXXX";
+    const struct synth_options synth = {
+        .shape = "deepseek-v4-flash", .type = QT_Q4_K, .n_layers = 5, .header_only = true};
+    const struct gguf_options header = {.header_only = true};
+    const double weights[PLAN_MAX_RANKS] = {5, 1, 3, 1, 1, 2, 1, 1, 1, 4, 1};
+    struct hparams hp;
+    struct gguf *g;
+    struct plan p;
+    struct err err;
+    close(mkstemp(path));
+    assert_int_equal(synth_write(path, &synth, &err), ST_OK);
+    assert_int_equal(gguf_open(&g, path, &header, &err), ST_OK);
+    assert_int_equal(hparams_read(&hp, g, &err), ST_OK);
+    for (int tp = 1; tp <= 11; tp++) {
+        uint32_t head = 0;
+        assert_int_equal(plan_make(&p, &hp, g, tp, 1, weights, tp, EXPERTS_SLICE, &err), ST_OK);
+        for (int m = 0; m < tp; m++)
+            for (uint32_t i = 0; i < hp.n_attn; i++) {
+                const struct head_share *sh = &p.shares[m].heads[i];
+                assert_int_equal(sh->begin, head);
+                assert_int_equal(sh->end % 8, 0);
+                head = i + 1 == hp.n_attn ? sh->end : head;
+            }
+        assert_int_equal(head, 64);
+    }
+    gguf_close(g);
+    unlink(path);
+}
+
 static void nonsense_is_refused(void **state) {
     (void)state;
     struct gguf *g = open_any();
@@ -339,6 +372,7 @@ int main(void) {
         cmocka_unit_test(shares_follow_the_weights),
         cmocka_unit_test(no_cut_of_layers_is_evener),
         cmocka_unit_test(stages_have_as_many_bytes_as_their_share),
+        cmocka_unit_test(groups_of_heads_stay_together),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(layers_that_share_a_cache_are_in_one_stage),
         cmocka_unit_test(kinds_of_layers_are_divided_apart),
