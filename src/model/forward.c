@@ -382,8 +382,7 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
     }
     struct acts *all[] = {&m->x_act,           &m->att_act,       &m->ff_act,
                           &m->shared_act,      &m->router_act,    &m->input.mid_act,
-                          &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act,
-                          &m->hyper.act};
+                          &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t g = 0; g < m->compressed.n_groups; g++)

@@ -57,13 +57,45 @@ void hyper_take(struct forward_pass *r, struct pool *pool) {
     pool_barrier(pool);
 }
 
-/* The products of n tokens' streams, from token `first` of the whole step on; a: theirs. */
+/* Piece i's products of a microbatch, or of a step. */
+static float *part_of(const struct model *m, uint32_t i) {
+    return m->hyper.parts + (size_t)i * m->cfg.n_tokens_max * m->hyper.ld_mix;
+}
+
+/* The products of the streams of n tokens, from token `first` of the whole step on, by pieces of
+ * their columns; sum_parts() adds these. */
 static void multiply(struct forward_pass *r, struct pool *pool, const struct hyper_weights *w,
-                     const struct acts *a, size_t first) {
+                     size_t first, uint32_t n) {
     struct model *m = r->m;
-    const struct product p = {&w->fn, a, mix_of(m, first), m->hyper.ld_mix};
-    forward_pack(r, pool, a, streams_of(m, first), (size_t)m->hp->n_streams * m->hp->n_embd);
-    forward_products(r, pool, &p, 1);
+    const struct hyper_buffers *b = &m->hyper;
+    const size_t ld = (size_t)m->hp->n_streams * m->hp->n_embd, n_groups = act_n_groups(n);
+    const uint32_t n_tiles = wmat_n_tiles(&w->fn[0]);
+    uint32_t n_cols;
+    size_t begin, end;
+    while (pool_claim(pool, b->n_pieces * n_groups, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            const uint32_t piece = (uint32_t)(i / n_groups);
+            const struct acts a = forward_acts_part(&b->act[piece], 0, n);
+            const float *x = streams_of(m, first) + hyper_piece(m->hp, piece, &n_cols);
+            forward_pack_group(m, &a, x, ld, (uint32_t)(i % n_groups));
+        }
+    pool_barrier(pool);
+    while (pool_claim(pool, (size_t)b->n_pieces * n_tiles, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            const uint32_t piece = (uint32_t)(i / n_tiles), tile = (uint32_t)(i % n_tiles);
+            const struct acts a = forward_acts_part(&b->act[piece], 0, n);
+            m->k->matmul(&w->fn[piece], &a.f32, part_of(m, piece), b->ld_mix, tile, tile + 1);
+        }
+    pool_barrier(pool);
+}
+
+/* Of the t-th token that was multiplied, in order of the pieces. */
+static void sum_parts(const struct model *m, size_t t, float *mix) {
+    for (uint32_t i = 0; i < m->hyper.n_pieces; i++) {
+        const float *part = part_of(m, i) + t * m->hyper.ld_mix;
+        for (size_t j = 0; j < m->hyper.ld_mix; j++)
+            mix[j] = i == 0 ? part[j] : mix[j] + part[j];
+    }
 }
 
 void hyper_half(struct forward_pass *r, struct pool *pool, const struct hyper_weights *w,
@@ -72,16 +104,16 @@ void hyper_half(struct forward_pass *r, struct pool *pool, const struct hyper_we
     const struct hyper_args args = args_of(m, w);
     const struct tokens mine = r->mine;
     const uint32_t e = m->hp->n_embd;
-    const struct acts flat = forward_acts_part(&m->hyper.act, mine.begin, mine.n);
     const struct acts x_act = forward_acts_part(&m->x_act, mine.begin, mine.n);
     size_t begin, end;
     if (mine.n == 0) /* the other ranks of the team have barriers of their own */
         return;
-    multiply(r, pool, w, &flat, r->first + mine.begin);
+    multiply(r, pool, w, r->first + mine.begin, mine.n);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             float *mix = mix_of(m, r->first + t), *x = m->normed + t * e;
             const float *streams = streams_of(m, r->first + t);
+            sum_parts(m, t - mine.begin, mix);
             hyper_begin(m->k, &args, streams, mix);
             hyper_read(x, mix, streams, args.n, e);
             m->k->rmsnorm(x, x, norm, e, m->hp->rms_eps);
@@ -94,11 +126,11 @@ void hyper_join(struct forward_pass *r, struct pool *pool) {
     struct model *m = r->m;
     const struct hyper_args args = args_of(m, &m->w.hyper_end);
     const uint32_t n_tokens = r->whole->n_tokens, e = m->hp->n_embd;
-    const struct acts flat = forward_acts_part(&m->hyper.act, 0, n_tokens);
     size_t begin, end;
-    multiply(r, pool, &m->w.hyper_end, &flat, 0);
+    multiply(r, pool, &m->w.hyper_end, 0, n_tokens);
     while (pool_claim(pool, n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
+            sum_parts(m, t, mix_of(m, t));
             hyper_end(m->k, &args, streams_of(m, t), mix_of(m, t));
             hyper_read(m->x + t * e, mix_of(m, t), streams_of(m, t), args.n, e);
         }

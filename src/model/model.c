@@ -67,7 +67,7 @@ static void need(struct forms *n, const struct wmat *w) {
  * tokens sharded to this rank. */
 struct all_needs {
     struct forms x, x_own, router, input, laurel, att, ffn, shared, expert, expert_mid, low,
-        nope, result, recurrent, recurrent_low[2], latent, hyper, group;
+        nope, result, recurrent, recurrent_low[2], latent, group;
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -102,8 +102,6 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     need(&n->x_own, &lw->mla.kv_a);
     if (lw->compressed == NULL)
         need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
-    need(&n->hyper, &lw->attn_hyper.fn);
-    need(&n->hyper, &lw->ffn_hyper.fn);
     if (lw->index != NULL) {
         struct forms *x = lw->mla.kv_a.n_rows != 0 ? &n->x_own : &n->x;
         need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->index->q);
@@ -217,15 +215,25 @@ static enum status alloc_compressed(struct model *m, struct layout *lay,
     return ST_OK;
 }
 
-static void alloc_hyper(struct model *m, struct layout *lay, const struct all_needs *needs) {
+static enum status alloc_hyper(struct model *m, struct layout *lay, struct err *err) {
     struct hyper_buffers *b = &m->hyper;
     const size_t n = m->cfg.n_tokens_max, n_streams = m->hp->n_streams;
     if (m->hp->hyper.n_iterations == 0)
-        return;
+        return ST_OK;
+    b->n_pieces = hyper_n_pieces(m->hp);
+    b->act = mem_calloc(b->n_pieces, sizeof *b->act);
+    if (b->act == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers");
     b->ld_mix = round_up(n_streams * (n_streams + 2), TILE_ROWS);
     want(lay, &b->mix, n * b->ld_mix, sizeof(float));
-    want_acts(lay, &b->act, n, n_streams * m->hp->n_embd, needs->hyper);
+    want(lay, &b->parts, n * b->n_pieces * b->ld_mix, sizeof(float));
+    for (uint32_t i = 0; i < b->n_pieces; i++) {
+        uint32_t n_cols;
+        hyper_piece(m->hp, i, &n_cols);
+        want_acts(lay, &b->act[i], n, n_cols, (struct forms){.f32 = true});
+    }
     want(lay, &m->streams.all, n * n_streams * m->hp->n_embd, sizeof(float));
+    return ST_OK;
 }
 
 static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs,
@@ -432,7 +440,6 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
         if (hp->compress.n_groups != 0)
             need_compressed(&needs, &m->w.layers[i], m->compressed.n_groups);
     }
-    need(&needs.hyper, &m->w.hyper_end.fn);
     need(&needs.x_own, &m->w.input_proj);
     for (uint32_t i = 1; i < hp->n_streams && hparams_predicts_streams(hp); i++) {
         need(&needs.x_own, &m->w.stream_in[i - 1]);
@@ -457,7 +464,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     TRY(alloc_mla(m, lay, &needs, err));
     alloc_indexer(m, lay);
     TRY(alloc_compressed(m, lay, &needs, (size_t)n_threads, err));
-    alloc_hyper(m, lay, &needs);
+    TRY(alloc_hyper(m, lay, err));
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
     alloc_layer_inputs(m, lay, &needs);
@@ -668,6 +675,7 @@ void model_close(struct model *m) {
     recurrent_states_close(&m->states);
     indexer_close(m);
     compressed_close(m);
+    mem_free(m->hyper.act);
     kv_prefault_close(m->kv_prefault);
     kv_close(&m->kv);
     weights_free(&m->w);
@@ -702,6 +710,7 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     mem_free(m.mla.result_act);
     mem_free(m.recurrent.out_act);
     mem_free(m.compressed.group_act);
+    mem_free(m.hyper.act);
     weights_free(&m.w);
     return st;
 }

@@ -93,8 +93,10 @@ struct compressed_buffers {
 
 /* Mixed residual streams (hyper.c). */
 struct hyper_buffers {
-    struct acts act; /* of all streams of a token side by side */
-    float *mix;      /* [n, ld_mix]: products of these, then coefficients */
+    struct acts *act; /* [n_pieces] of all streams of a token side by side */
+    uint32_t n_pieces;
+    float *parts; /* [n_pieces, n, ld_mix]: products of these */
+    float *mix;   /* [n, ld_mix]: their sums, then coefficients */
     size_t ld_mix;
 };
 

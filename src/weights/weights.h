@@ -82,9 +82,22 @@ struct compressed_weights {
 
 /* Of a half layer, or of the end, where the residual streams are mixed (model/stream_mix.h). */
 struct hyper_weights {
-    struct wmat fn; /* [coefficients, n_streams * n_embd]; no rows: none */
+    struct wmat *fn; /* [n_fn] of [coefficients, HYPER_PIECE columns or fewer]; NULL: none */
+    uint32_t n_fn;   /* pieces of all columns of the streams side by side */
     const float *scale, *base;
 };
+/* Columns of a piece: many, so that threads share them. */
+#define HYPER_PIECE 1024
+static inline uint32_t hyper_n_pieces(const struct hparams *hp) {
+    return hp->n_streams * ((hp->n_embd + HYPER_PIECE - 1) / HYPER_PIECE);
+}
+/* Where piece i begins, and how many columns it has. No piece is of two streams. */
+static inline uint32_t hyper_piece(const struct hparams *hp, uint32_t i, uint32_t *n_cols) {
+    const uint32_t per_stream = hyper_n_pieces(hp) / hp->n_streams,
+                   begin = i % per_stream * HYPER_PIECE;
+    *n_cols = hp->n_embd - begin < HYPER_PIECE ? hp->n_embd - begin : HYPER_PIECE;
+    return i / per_stream * hp->n_embd + begin;
+}
 
 struct recurrent_weights {
     uint32_t n_in, *in_at; /* [n_in] where in a row (recurrent_layout) the products begin */
