@@ -6,7 +6,8 @@
  *   end     x = sum of pre_i s_i
  *
  * All of it is of single tokens and whole on every rank; in a sharded step a rank does it for its
- * own tokens. The coefficients of a half layer stay in its token's row until it is over. */
+ * own tokens. The product is the sum of products of pieces of the streams, so that threads share
+ * that of one token. The coefficients of a half layer stay in its token's row until it is over. */
 #include "model/stream_mix.h"
 
 #include "model/forward.h"
