@@ -511,6 +511,7 @@ SPECIAL["step35"] = {"attn_gate.weight": "self_attn.g_proj.weight", "ffn_gate_in
                      "exp_probs_b.bias": "moe.router_bias"}
 SPECIAL["hunyuan-moe"] = {"attn_q_norm.weight": "self_attn.query_layernorm.weight",
                           "attn_k_norm.weight": "self_attn.key_layernorm.weight", "ffn_gate_inp.weight": "mlp.gate.wg.weight"}
+SPECIAL["hunyuan-dense"] = SPECIAL["hunyuan-moe"]
 SPECIAL["bailingmoe2"] = {"attn_qkv.weight": "attention.query_key_value.weight", "attn_output.weight": "attention.dense.weight",
                           "attn_q_norm.weight": "attention.query_layernorm.weight",
                           "attn_k_norm.weight": "attention.key_layernorm.weight", "exp_probs_b.bias": "mlp.gate.expert_bias"}
@@ -705,7 +706,8 @@ class Maker:
         k = self.key
         rope = k("rope.dimension_count")
         c.update(num_key_value_heads=self.n_heads, kv_lora_rank=k("attention.kv_lora_rank"), q_lora_rank=None, qk_rope_head_dim=rope,
-                 qk_nope_head_dim=k("attention.key_length_mla") - rope, v_head_dim=k("attention.value_length_mla"))
+                 qk_nope_head_dim=k("attention.key_length_mla", k("attention.key_length")) - rope,
+                 v_head_dim=k("attention.value_length_mla", k("attention.value_length")))
         self.join_kv_b(c["qk_nope_head_dim"], c["v_head_dim"])
 
     def config_kimi_linear(self, c):
@@ -787,6 +789,9 @@ class Maker:
                  use_qk_norm=True, use_cla=False, norm_topk_prob=True, routed_scaling_factor=1.0, moe_layer_num_skipped=0)
         self.g.put("hunyuan-moe.rope.freq_base", f32(10000.0 * 1000.0 ** (d / (d - 2))))
 
+    def config_hunyuan_dense(self, c):
+        c.update(model_type="hunyuan_v1_dense", use_qk_norm=True, use_cla=False, num_experts=1)
+
     def config_bailingmoe2(self, c):
         k = self.key
         c.update(model_type="bailing_moe", num_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
@@ -801,11 +806,14 @@ class Maker:
         k = self.key
         s = {"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,  # as Scout's
              "original_max_position_embeddings": 64}
-        self.set_factors(self.llama3_factors(s, c["rope_theta"], c["head_dim"]))
-        c.update(model_type="llama4_text", intermediate_size_mlp=k("feed_forward_length"), rope_scaling=s,
+        if "rope_freqs.weight" in self.g.tensors:
+            self.set_factors(self.llama3_factors(s, c["rope_theta"], c["head_dim"]))
+            c["rope_scaling"] = s
+        step = k("interleave_moe_layer_step")
+        c.update(model_type="llama4_text", intermediate_size_mlp=k("feed_forward_length"),
                  intermediate_size=k("expert_feed_forward_length"), num_local_experts=self.n_experts,
-                 num_experts_per_tok=k("expert_used_count"), interleave_moe_layer_step=k("interleave_moe_layer_step"),
-                 moe_layers=list(range(c["num_hidden_layers"])), use_qk_norm=True, attention_bias=False,
+                 num_experts_per_tok=k("expert_used_count"), interleave_moe_layer_step=step,
+                 moe_layers=list(range(step - 1, c["num_hidden_layers"], step)), use_qk_norm=True, attention_bias=False,
                  no_rope_layers=[int((i + 1) % 4 != 0) for i in range(c["num_hidden_layers"])],
                  attention_chunk_size=8192, attn_temperature_tuning=4, floor_scale=8192, attn_scale=0.1)
         self.outer = OUTER["llama4"]
