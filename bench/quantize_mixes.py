@@ -54,7 +54,7 @@ def windows_of(a):
     found = []
     for seed in range(a.windows):
         said = ask([a.lockstep, "run", a.model, "--raw", "-q", "--ignore-end", "-p", a.prompt, "-n", WINDOW,
-                    "--temp", 1, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--seed", seed])
+                    "-t", 1, "--temp", 1, "--top-k", 0, "--top-p", 1, "--min-p", 0, "--seed", seed])
         found.append(ids_of(a, a.prompt + said)[:WINDOW])
     return found
 
@@ -65,7 +65,7 @@ def windows_of(a):
 def log_probabilities(a, model, ids, folder):
     """A row for each id: the logarithms of the probabilities of all tokens after it."""
     out = folder / "logits"
-    ask([a.lockstep, "eval", model, "--ids", ",".join(map(str, ids)), "--logits", out, "-q", "--ctx", WINDOW])
+    ask([a.lockstep, "eval", model, "--ids", ",".join(map(str, ids)), "--logits", out, "-q", "-t", 1, "--ctx", WINDOW])
     values = array.array("f", out.read_bytes())
     n = len(values) // len(ids)
     rows = []
