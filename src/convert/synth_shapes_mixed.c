@@ -1,6 +1,8 @@
 /* synth_shapes_mixed.c: true shapes of public models whose layers differ, or whose attention
  * chooses keys, from their config.json. Layers for multi-token prediction, and towers for images
- * and sound, are left out. */
+ * and sound, are left out. So are numbers that change values and no shape: Granite's factors, the
+ * limits of Step 3.5's activations, the scaling of Llama 4 Scout's RoPE, the growth of Mistral
+ * Large 3's queries. */
 #include "base/util.h"
 #include "convert/synth_parts.h"
 

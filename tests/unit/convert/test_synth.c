@@ -66,10 +66,14 @@ static const struct {
     const char *name;
     double billions, within;
 } about[] = {
+    {"deepseek-v4-flash", 284, 0.5},
+    {"deepseek-v4-pro", 1600, 50},
     {"deepseek-v3.2", 671, 1}, /* DeepSeek V3's and an indexer */
-    {"glm-5", 744, 0.5},         {"glm-5.2", 744, 1},
-    {"mistral-large-3", 675, 3},                           /* with a tower for images */
-    {"kimi-k3", 2800, 50},       {"minimax-m3", 427, 1.5}, /* with a tower for images */
+    {"glm-5", 744, 0.5},
+    {"glm-5.2", 744, 1},
+    {"mistral-large-3", 675, 3}, /* with a tower for images */
+    {"kimi-k3", 2800, 50},
+    {"minimax-m3", 427, 1.5}, /* with a tower for images */
 };
 
 static size_t shape_index(const char *name) {
@@ -135,8 +139,9 @@ static void every_header_opens(void **state) {
 /* Some layers of a model are its first ones. */
 static void few_layers_are_the_first(void **state) {
     (void)state;
-    static const char *const shapes[] = {"qwen3-next-80b-a3b", "gemma-4-31b", "glm-5.2",
-                                         "nemotron-3-super-120b-a12b", "step-3.5-flash"};
+    static const char *const shapes[] = {
+        "qwen3-next-80b-a3b",         "gemma-4-31b",    "glm-5.2",
+        "nemotron-3-super-120b-a12b", "step-3.5-flash", "deepseek-v4-pro"};
     for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
         struct gguf *whole = write_header(shapes[i], QT_Q4_K), *few = NULL;
         struct synth_options opts = {.shape = shapes[i],
