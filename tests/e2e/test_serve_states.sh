@@ -2,9 +2,12 @@
 # A model whose layers keep states in place of keys and values (golden's qwen35), and one that makes a key of
 # a block of positions when it is complete (deepseek4): the answers to 14 prompts that cross pages, and begin
 # alike, are the same one after the other, in the other order on two ranks, all together, and again from the
-# prefix cache; a slot that a cancelled request leaves has nothing of it.
+# prefix cache; a slot that a cancelled request leaves has nothing of it. Of the other kinds of states and caches:
+# answers together, from a shared prefix and after the loss of a rank are those that come alone.
 set -u
-command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
+for tool in curl python3 pgrep; do
+    command -v $tool >/dev/null || { echo "skip: $tool is not there"; exit 77; }
+done
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/server.sh"
 cat >ask.py <<'EOF'
@@ -71,5 +74,51 @@ n=0
 check qwen35 2M
 check deepseek4 6M
 [ $n != 0 ] || { echo "skip: no model is there"; exit 77; }
+
+# One model of each other kind of state or cache: four prompts that begin alike, one after the other on one rank, and
+# together on three, of which one is killed in the middle of the answers.
+cat >lost.py <<'EOF'
+import json, os, signal, subprocess, sys, threading, urllib.request
+url, name, server = sys.argv[1:]
+first = [(i * 37) % 240 + 10 for i in range(150)]
+prompts = [first, first[:90] + [7] * 9, first[:64], first + [5, 6, 7] * 30]
+texts, seen, killed = [""] * 4, [0] * 4, threading.Event()
+
+def ask(i):
+    body = dict(model=name, prompt=prompts[i], max_tokens=150, temperature=0, ignore_eos=True, stream=True)
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    for line in urllib.request.urlopen(request, timeout=60):
+        if not line.startswith(b"data: {"):
+            continue
+        for choice in json.loads(line[6:])["choices"]:
+            texts[i] += choice["text"]
+        seen[i] += 1
+        if server != "-" and seen[i] == 25 and not killed.is_set():
+            killed.set()
+            workers = subprocess.run(["pgrep", "-P", server, "-f", "worker"], capture_output=True, text=True)
+            os.kill(int(workers.stdout.split()[-1]), signal.SIGKILL)
+
+threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+for t in threads:
+    t.start()
+    if server == "-":
+        t.join()
+for t in threads:
+    t.join()
+assert server == "-" or killed.is_set()
+print(json.dumps(texts))
+EOF
+for name in kimi-linear nemotron_h lfm2 glm-dsa minimax-m3 gemma4-ple; do
+    model=$SHARED_DIR/golden/logits/$name.gguf
+    [ -e "$model" ] || { echo "note: no golden $name"; continue; }
+    serve_start "$model" -q -t 1 --ranks 1
+    timeout 100 python3 lost.py "$url" $name - >alone.json || fail "$name: no answers"
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    serve_start "$model" -q -t 1 --ranks 3 --failover
+    timeout 100 python3 lost.py "$url" $name "$server" >lost.json || fail "$name: no answers without a rank"
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    cmp -s alone.json lost.json || fail "$name: other answers together and without a rank than alone"
+done
 [ $failures = 0 ] && echo "states: all as it should be"
 [ $failures = 0 ]
