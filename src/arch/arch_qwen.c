@@ -48,3 +48,7 @@ const struct arch arch_qwen2 = {.name = "qwen2", .read = read_qwen2};
 const struct arch arch_qwen2moe = {.name = "qwen2moe", .read = read_qwen2moe};
 const struct arch arch_qwen3 = {.name = "qwen3", .read = read_qwen3};
 const struct arch arch_qwen3moe = {.name = "qwen3moe", .read = read_qwen3moe};
+/* The language models of those that see: of a text all positions of multimodal RoPE are one. */
+const struct arch arch_qwen2vl = {.name = "qwen2vl", .read = read_qwen2};
+const struct arch arch_qwen3vl = {.name = "qwen3vl", .read = read_qwen3};
+const struct arch arch_qwen3vlmoe = {.name = "qwen3vlmoe", .read = read_qwen3moe};

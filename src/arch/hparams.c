@@ -20,6 +20,7 @@ static const struct arch *const archs[] = {
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
     &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,     &arch_deepseek4,
+    &arch_gemma2,        &arch_qwen2vl,     &arch_qwen3vl,     &arch_qwen3vlmoe,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type

@@ -236,6 +236,7 @@ struct hparams {
     bool
         suppresses; /* the file may list tokens that never come (tokenizer.ggml.suppress_tokens) */
     float logit_softcap; /* a logit x becomes c * tanh(x / c); 0: none */
+    float attn_softcap;  /* the same of attention's, after their scale */
     /* The last layers have no keys and values, and use those of the last earlier layer with a
      * window, or without one, as they are (hparams_kv_layer). */
     uint32_t n_shared_kv;
@@ -292,7 +293,8 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
-    arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4;
+    arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4, arch_gemma2, arch_qwen2vl,
+    arch_qwen3vl, arch_qwen3vlmoe;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&

@@ -125,6 +125,12 @@ static const struct hf_key gemma3_keys[] = {
     {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 0},
     END_OF_KEYS};
 
+static const struct hf_key gemma2_keys[] = {
+    {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 4096},
+    {"attn_logit_softcapping", GGUF_F32, "attn_logit_softcapping", NULL, 50},
+    {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 30},
+    END_OF_KEYS};
+
 static const struct hf_key minimax_keys[] = {
     U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "intermediate_size"),
@@ -443,6 +449,16 @@ static const struct hf_name indexer_names[] = {
     .arch = "mistral3", .interleave_heads = true,                              \
     .keys = {hf_common_keys, hf_head_keys, mistral3_keys}, .musts = {hf_silu}, \
     .names = {hf_attention_names, hf_ffn_names, hf_bias_names}
+#define QWEN3                                                                                \
+    .arch = "qwen3", .keys = {hf_common_keys, hf_head_keys}, .musts = {hf_silu, qwen_musts}, \
+    .names = {hf_attention_names, hf_ffn_names}
+#define QWEN3_MOE                                                              \
+    .arch = "qwen3moe", .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys}, \
+    .musts = {hf_silu, qwen_musts},                                            \
+    .names = {hf_attention_names, hf_ffn_names, hf_expert_names}
+#define QWEN2                                                                                \
+    .arch = "qwen2", .keys = {hf_common_keys, hf_head_keys}, .musts = {hf_silu, qwen_musts}, \
+    .names = {hf_attention_names, hf_ffn_names}
 #define GEMMA3                                                                        \
     .arch = "gemma3", .keys = {hf_common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {hf_attention_names, hf_gemma3_names}, .norms_plus_one = true,           \
@@ -525,26 +541,18 @@ const struct hf_arch hf_archs[] = {
      .keys = {hf_common_keys, hf_head_keys, hf_mixtral_keys},
      .musts = {hf_silu},
      .names = {hf_attention_names, hf_ffn_names, hf_block_sparse_names}},
-    {.model_type = "qwen2",
-     .arch = "qwen2",
-     .keys = {hf_common_keys, hf_head_keys},
-     .musts = {hf_silu, qwen_musts},
-     .names = {hf_attention_names, hf_ffn_names}},
+    {.model_type = "qwen2", QWEN2},
+    {.model_type = "qwen2_vl_text", QWEN2},
+    {.model_type = "qwen2_5_vl_text", QWEN2},
     {.model_type = "qwen2_moe",
      .arch = "qwen2moe",
      .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys, qwen2moe_keys},
      .musts = {hf_silu, qwen_musts},
      .names = {hf_attention_names, hf_ffn_names, hf_expert_names, qwen2moe_names}},
-    {.model_type = "qwen3",
-     .arch = "qwen3",
-     .keys = {hf_common_keys, hf_head_keys},
-     .musts = {hf_silu, qwen_musts},
-     .names = {hf_attention_names, hf_ffn_names}},
-    {.model_type = "qwen3_moe",
-     .arch = "qwen3moe",
-     .keys = {hf_common_keys, hf_head_keys, qwen3moe_keys},
-     .musts = {hf_silu, qwen_musts},
-     .names = {hf_attention_names, hf_ffn_names, hf_expert_names}},
+    {.model_type = "qwen3", QWEN3},
+    {.model_type = "qwen3_vl_text", QWEN3},
+    {.model_type = "qwen3_moe", QWEN3_MOE},
+    {.model_type = "qwen3_vl_moe_text", QWEN3_MOE},
     {DELTA, .model_type = "qwen3_next", .arch = "qwen3next"},
     {DELTA, .model_type = "qwen3_5", .arch = "qwen35", .tiled_heads = true},
     {DELTA, .model_type = "qwen3_5_text", .arch = "qwen35", .tiled_heads = true},
@@ -628,6 +636,13 @@ const struct hf_arch hf_archs[] = {
      .musts = {gemma_musts},
      .names = {hf_attention_names, hf_ffn_names},
      .norms_plus_one = true},
+    {.model_type = "gemma2",
+     .arch = "gemma2",
+     .keys = {hf_common_keys, hf_head_keys, gemma2_keys},
+     .musts = {gemma_musts},
+     .names = {hf_attention_names, hf_gemma3_names},
+     .norms_plus_one = true,
+     .window_period = 2},
     {.model_type = "glm4",
      .arch = "glm4",
      .keys = {hf_common_keys, hf_head_keys},

@@ -300,11 +300,11 @@ static enum status put_layer_lists(struct hf_folder *f, struct err *err) {
     return st;
 }
 
-/* gemma3's logits are divided by the root of a number of their own. */
+/* Logits of gemma2 and gemma3 are divided by the root of a number of their own. */
 static enum status put_attention_scale(struct hf_folder *f, struct err *err) {
     double scalar;
     TRY(hf_f64_at(f, "query_pre_attn_scalar", 0, &scalar, err));
-    if (!str_eq(f->arch->arch, "gemma3") || scalar == 0)
+    if ((!str_eq(f->arch->arch, "gemma3") && !str_eq(f->arch->arch, "gemma2")) || scalar == 0)
         return ST_OK;
     if (!(scalar > 0))
         return hf_wrong(f, "query_pre_attn_scalar", "more than 0", err);

@@ -464,6 +464,7 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
         .n_queries = n,
         .queries = queries,
         .scale = m->hp->attn_scale,
+        .softcap = m->hp->attn_softcap,
         .scratch = m->attn_scratch + (size_t)thread * m->scratch_floats,
     };
     m->k->attention(&args);

@@ -428,6 +428,9 @@ DELTA = {"post_attention_norm.weight": "post_attention_layernorm.weight",
          "ssm_ba.weight": "linear_attn.in_proj_ba.weight", "ssm_conv1d.weight": "linear_attn.conv1d.weight",
          "ssm_dt.bias": "linear_attn.dt_bias", "ssm_a": "linear_attn.A_log",
          "ssm_norm.weight": "linear_attn.norm.weight", "ssm_out.weight": "linear_attn.out_proj.weight"}
+SANDWICH = {"ffn_norm.weight": "pre_feedforward_layernorm.weight",
+            "post_attention_norm.weight": "post_attention_layernorm.weight",
+            "post_ffw_norm.weight": "post_feedforward_layernorm.weight"}
 SPECIAL = {
     "deepseek2": LATENT,
     "deepseek32": INDEXED, "glm-dsa": INDEXED,
@@ -439,9 +442,8 @@ SPECIAL = {
     "qwen3next": DELTA, "qwen35": DELTA, "qwen35moe": DELTA,
     "gpt-oss": {"post_attention_norm.weight": "post_attention_layernorm.weight",
                 "ffn_gate_inp.weight": "mlp.router.weight", "ffn_gate_inp.bias": "mlp.router.bias"},
-    "gemma3": {"ffn_norm.weight": "pre_feedforward_layernorm.weight",
-               "post_attention_norm.weight": "post_attention_layernorm.weight",
-               "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
+    "gemma2": SANDWICH,
+    "gemma3": SANDWICH,
     "phi3": {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
     "minimax-m2": MIXTRAL,
     "seed_oss": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
@@ -890,6 +892,13 @@ class Maker:
     def config_gemma(self, c):
         c.update(hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh")
 
+    def config_gemma2(self, c):
+        k = self.key
+        c.update(hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh",
+                 sliding_window=k("attention.sliding_window"), query_pre_attn_scalar=c["head_dim"],
+                 attn_logit_softcapping=k("attn_logit_softcapping"),
+                 final_logit_softcapping=k("final_logit_softcapping"))
+
     def config_glm4(self, c):
         c.update(partial_rotary_factor=self.key("rope.dimension_count") / c["head_dim"], attention_bias=True)
 
@@ -1220,7 +1229,7 @@ class Maker:
             return
         if len(dims) == 1:
             delta = self.arch in ("qwen3next", "qwen35", "qwen35moe")
-            if "norm" in gguf_name and (self.arch in ("gemma", "gemma3", "minimax-m3") or (
+            if "norm" in gguf_name and (self.arch in ("gemma", "gemma2", "gemma3", "minimax-m3") or (
                     (delta and "ssm_norm" not in gguf_name or self.arch == "step35") and not self.folder.options.mlx_lm)):
                 less = [f32(v - 1) for v in floats(kind, data)]
                 self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()

@@ -45,6 +45,10 @@ def sigmoid(x):
     return 1 / (1 + math.exp(-max(x, -700)))
 
 
+def capped(logits, cap):
+    return [cap * math.tanh(v / cap) for v in logits] if cap else logits
+
+
 def gelu(x):
     """The tanh form, as gelu_pytorch_tanh."""
     return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
@@ -62,8 +66,8 @@ class Model:
     PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4", "llama4",
              "glm-dsa", "deepseek32"}
     NORM_AFTER_ROPE = {"hunyuan-dense"}
-    GELU = {"gemma"}
-    ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4}  # layers
+    GELU = {"gemma", "gemma2"}
+    ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4, "gemma2": 2}  # layers
 
     def __init__(self, g, without=()):
         self.g, self.arch, self.without = g, g.keys["general.architecture"], without
@@ -331,7 +335,8 @@ class Model:
         out, group = [], len(q) // len(k)
         for h, query in enumerate(q):
             past = sees[h // group]
-            p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
+            p = softmax(capped([self.scale * dot(query, keys[h // group]) for keys, _ in past],
+                               self.key("attn_logit_softcapping", 0)))
             for i in range(self.v_dim):
                 out.append(sum(w * values[h // group][i] for w, (_, values) in zip(p, past)))
         out = self.gated(layer, x, out)
@@ -423,7 +428,7 @@ class Model:
         head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
         add = self.key("residual_scale", 1.0)
         for pos, i in enumerate(ids):
-            by = math.sqrt(self.width) if self.arch == "gemma" else self.key("embedding_scale", 1.0)
+            by = math.sqrt(self.width) if self.arch in ("gemma", "gemma2") else self.key("embedding_scale", 1.0)
             x = [v * (1.0 if "embedding_scale" in self.without else by) for v in self.rows("token_embd.weight")[i]]
             for layer in range(len(past)):
                 if self.arch == "nemotron_h_moe":  # one block with one norm
@@ -441,7 +446,8 @@ class Model:
                 y = self.norm_if(layer, "post_ffw_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
             x = self.norm(x, self.rows("output_norm.weight"))
-            yield [v / self.key("logit_scale", 1.0) for v in product(self.rows(head), x)]
+            yield capped([v / self.key("logit_scale", 1.0) for v in product(self.rows(head), x)],
+                         self.key("final_logit_softcapping", 0))
 
 
 # ---- models ---------------------------------------------------------------------------------
@@ -789,6 +795,12 @@ MODELS = {
     "ernie4_5": (lambda: plain("ernie4_5", 1, tied=True), []),
     "hunyuan-dense": (lambda: plain("hunyuan-dense", 1, head_norms="head", tied=True), ["norm_after_rope", "qk_norm"]),
     "gemma": (lambda: plain("gemma", 1, tied=True), ["gelu", "embedding_scale"]),
+    "gemma2": (lambda: plain("gemma2", 1, ("attn_norm", "ffn_norm") + POST, tied=True, block_count=4,
+                             attention__sliding_window=16, attn_logit_softcapping=2.0, final_logit_softcapping=4.0),
+               ["gelu", "embedding_scale", "attention.sliding_window", "attn_logit_softcapping",
+                "final_logit_softcapping", "post_ffw_norm"]),
+    "qwen3vl": (lambda: plain("qwen3vl", 1, head_norms="head", rope__dimension_sections=[4, 4, 4, 0],
+                              n_deepstack_layers=3), ["qk_norm"]),
     "glm4": (lambda: plain("glm4", 1, ("attn_norm", "ffn_norm") + POST, bias=True, fused=True,
                            rope__dimension_count=8), ["qkv_bias", "post_attention_norm", "post_ffw_norm"]),
     "exaone4": (lambda: plain("exaone4", 1, POST, "head", block_count=4, attention__sliding_window=16),
