@@ -140,6 +140,8 @@ enum status hf_put_rope(struct hf_folder *f, struct err *err) {
     if (str_eq(type, "default") || str_eq(type, "llama3") || str_eq(type, "dynamic"))
         /* llama3: hf_add_rope_factors(); dynamic: the same up to the model's own context */
         return ST_OK;
+    if (str_eq(type, "mrope")) /* of a text all its positions are one */
+        return ST_OK;
     if (str_eq(type, "proportional") && str_eq(f->arch->arch, "gemma4"))
         return ST_OK; /* hf_add_rope_factors() */
     if (str_eq(type, "linear")) {
