@@ -1,5 +1,6 @@
-/* arch_gemma2.c: Gemma 2 (arXiv 2408.00118): norms before and after each block, embeddings times
- * sqrt(n_embd), GELU. Every second layer has a window. Logits of attention and of tokens are capped. */
+/* arch_gemma2.c: Gemma 2 (arXiv 2408.00118): norms before and after each block, embeddings
+ * times sqrt(n_embd), GELU. Every second layer has a window. Logits of attention and of tokens
+ * are capped. */
 #include "arch/hparams.h"
 
 #include <math.h>

@@ -539,7 +539,8 @@ OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
          "gemma3n": ("gemma3n", "model.language_model.", "model.language_model."),
          "llama4": ("llama4", "language_model.model.", "language_model.model."),
          "kimi-k3": ("kimi_k3", "language_model.model.", "language_model.model."),
-         "minimax-m3": ("minimax_m3_vl", "language_model.model.", "language_model.model.")}
+         "minimax-m3": ("minimax_m3_vl", "language_model.model.", "language_model.model."),
+         "qwen3vl": ("qwen3_vl", "model.language_model.", "language_model.model.")}
 # Tensors outside of the layers.
 ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
         "token_embd_norm.weight": "embedding_norm.weight", "per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
@@ -547,7 +548,7 @@ ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.
         "per_layer_proj_norm.weight": "per_layer_projection_norm.weight", "output_res_score.weight": "output_attn_res_%s.weight"}
 MODEL_TYPE = {"lfm2moe": "lfm2_moe", "granitehybrid": "granitemoehybrid", "nemotron_h_moe": "nemotron_h",
               "qwen3next": "qwen3_next", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe",
-              "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
+              "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "qwen3vl": "qwen3_vl_text", "gpt-oss": "gpt_oss",
               "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2",
               "ernie4_5-moe": "ernie4_5_moe"}
 
@@ -918,6 +919,12 @@ class Maker:
 
     def config_qwen3(self, c):
         c.update(use_sliding_window=False, attention_bias=False)
+
+    def config_qwen3vl(self, c):
+        self.outer = OUTER["qwen3vl"]
+        self.config_qwen3(c)
+        c["rope_scaling"] = {"rope_type": "default", "mrope_section": self.key("rope.dimension_sections")[:3],
+                             "mrope_interleaved": True}
 
     def config_qwen3next(self, c):
         """modeling_qwen3_next.py: q, k, v and z of a key head stand together in one matrix; norms less one, but for
