@@ -20,7 +20,8 @@ static const struct arch *const archs[] = {
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
     &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,     &arch_deepseek4,
-    &arch_gemma2,        &arch_qwen2vl,     &arch_qwen3vl,     &arch_qwen3vlmoe,
+    &arch_gemma2,        &arch_mimo2,       &arch_qwen2vl,     &arch_qwen3vl,
+    &arch_qwen3vlmoe,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type
@@ -761,7 +762,7 @@ enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *
     TRY(read_attention(&hp, g, err));
     TRY(read_rope(&hp, g, err));
     hp.tied = gguf_tensor(g, "output.weight") == NULL;
-    hp.embed_scale = hp.residual_scale = hp.logit_scale = 1.0f;
+    hp.embed_scale = hp.residual_scale = hp.logit_scale = hp.value_scale = 1.0f;
     hp.rope_factors = gguf_tensor(g, "rope_freqs.weight") != NULL ? "rope_freqs.weight" : NULL;
     TRY(hp.arch->read(&hp, g, err));
     if (hp.n_attn == 0)

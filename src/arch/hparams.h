@@ -180,6 +180,7 @@ enum layer_flags {
     LAYER_NO_ROPE = 8,  /* queries and keys do not turn */
     LAYER_WINDOW = 16,  /* of an architecture whose file says which layers have one */
     LAYER_INDEXED = 32, /* has an indexer (struct indexer_params) */
+    LAYER_SINKS = 64,   /* of an architecture whose layers may have sinks, or not */
 };
 /* Keys that a query chooses. */
 #define HPARAMS_CHOSEN_MAX (1u << 20)
@@ -236,6 +237,7 @@ struct hparams {
     bool
         suppresses; /* the file may list tokens that never come (tokenizer.ggml.suppress_tokens) */
     float logit_softcap; /* a logit x becomes c * tanh(x / c); 0: none */
+    float value_scale;   /* multiplies values before they are kept; 1: none */
     float attn_softcap;  /* the same of attention's, after their scale */
     /* The last layers have no keys and values, and use those of the last earlier layer with a
      * window, or without one, as they are (hparams_kv_layer). */
@@ -293,8 +295,8 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
-    arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4, arch_gemma2, arch_qwen2vl,
-    arch_qwen3vl, arch_qwen3vlmoe;
+    arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4, arch_gemma2, arch_mimo2,
+    arch_qwen2vl, arch_qwen3vl, arch_qwen3vlmoe;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&

@@ -160,6 +160,7 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
         memcpy(v, k, (size_t)n_kv * vd * sizeof *v);
     if (m->hp->v_norm)
         plain_head_norms(m, v, n_kv, vd, vd);
+    forward_scale(v, n_kv * vd, m->hp->value_scale);
     size_t at = (size_t)(r->first + t) * angles->n_pairs;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
         head_norms(m, lw, q, n_heads, q_rows_of(m, lw), lw->q_norm);

@@ -350,7 +350,7 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
         TRY(weights_want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
     if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
         return weights_collect_recurrent(ld, lw, l, err);
-    if (hp->sinks)
+    if (hp->sinks || hparams_layer_is(hp, (uint32_t)l, LAYER_SINKS))
         TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", kind->n_heads,
                                 sh->begin, sh->end, err));
     if (hp->compress.n_groups != 0)

@@ -47,8 +47,8 @@ class Newer(Model):
                 "qwen35moe": "post_attention_norm"}
     ONE_BLOCK = {"nemotron_h", "nemotron_h_moe"}  # a layer: one block behind one norm
     NO_ROPE = {"nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3"}
-    SIGMOID = {"nemotron_h_moe", "lfm2moe", "step35"}
-    NORMALIZED = {"qwen3next", "qwen35moe", "mistral3", "lfm2moe", "ernie4_5-moe", "gemma4", "kimi-linear"}
+    SIGMOID = {"nemotron_h_moe", "lfm2moe", "step35", "mimo2"}
+    NORMALIZED = {"qwen3next", "qwen35moe", "mistral3", "lfm2moe", "ernie4_5-moe", "gemma4", "kimi-linear", "mimo2"}
 
     def of_layer(self, name, layer):
         v = self.key(name)
@@ -156,7 +156,7 @@ class Newer(Model):
         """Of this layer: the size of a head, RoPE's frequencies, the window or 0."""
         dim, base, window = self.key_dim, self.key("rope.freq_base", 10000.0), 0
         rot = self.key("rope.dimension_count", dim)
-        if self.arch not in ("gemma4", "step35"):
+        if self.arch not in ("gemma4", "step35", "mimo2"):
             slides = self.arch == "lfm2" and "attention.sliding_window" not in self.without
             return dim, self.freqs, self.key("attention.sliding_window", 0) if slides else 0
         slides = self.slides(layer)
@@ -195,7 +195,8 @@ class Newer(Model):
         fused = self.has(layer, "attn_qkv.weight")
         if fused or self.has(layer, "attn_k.weight"):
             k = self.project(layer, x, "k", n_kv, dim)
-            v = self.project(layer, x, "v", n_kv, dim) if fused or self.has(layer, "attn_v.weight") else k
+            v_dim = self.key("attention.value_length") if self.arch == "mimo2" else dim
+            v = self.project(layer, x, "v", n_kv, v_dim) if fused or self.has(layer, "attn_v.weight") else k
             k = [self.turned(h, pos, freqs) for h in self.head_normed(layer, "k", k)]
             if self.arch == "gemma4":
                 v = [self.norm(h, [[1.0] * dim]) for h in v]
@@ -206,10 +207,14 @@ class Newer(Model):
             by = 1 + grows * math.log(1 + pos // self.key("rope.scaling.original_context_length"))
             q = [[v * by for v in h] for h in q]
         seen, out, group = past[-window:] if window else past, [], n // n_kv
+        sinks = self.has(layer, "attn_sinks.weight") and "sinks" not in self.without
+        by = self.key("attention.value_scale", 1.0)
         scale = 1.0 if self.arch == "gemma4" else self.key("attention.scale", 0) or 1 / math.sqrt(dim)
         for h, query in enumerate(q):
-            p = softmax([scale * dot(query, keys[h // group]) for keys, _ in seen])
-            out.append([sum(w * values[h // group][i] for w, (_, values) in zip(p, seen)) for i in range(dim)])
+            sink = [self.w(layer, "attn_sinks.weight")[0][h]] if sinks else []
+            p = softmax([scale * dot(query, keys[h // group]) for keys, _ in seen] + sink)
+            out.append([by * sum(w * values[h // group][i] for w, (_, values) in zip(p, seen))
+                        for i in range(len(v[0]) if self.arch == "mimo2" else dim)])
         if gates and "gates" not in self.without:
             out = [[a * sigmoid(b) for a, b in zip(o, g)] for o, g in zip(out, gates)]
         if self.has(layer, "attn_gate.weight") and "gates" not in self.without:  # one number for each head
@@ -545,6 +550,31 @@ def step35(seed, pattern, factors, **keys):
     return m.model(layer)
 
 
+def mimo2(seed, pattern):
+    """MiMo-V2-Flash: sinks where a layer has a window, values narrower than keys, the first layer dense."""
+    heads, kv = [4] * len(pattern), [2 if slides else 1 for slides in pattern]
+    m = Newest("mimo2", seed, **dict(
+        WIDE, block_count=len(pattern), attention__head_count=heads, attention__head_count_kv=kv,
+        attention__key_length=24, attention__value_length=16, rope__dimension_count=8, rope__freq_base=5e4,
+        rope__freq_base_swa=1e4, attention__sliding_window=7, attention__sliding_window_pattern=pattern,
+        attention__value_scale=0.7, expert_count=8, expert_used_count=3, expert_feed_forward_length=16,
+        expert_gating_func=2, expert_weights_norm=True))
+
+    def layer(i, prefix):
+        m.matrix(prefix + "attn_q.weight", 64, 4 * 24)
+        m.matrix(prefix + "attn_k.weight", 64, kv[i] * 24)
+        m.matrix(prefix + "attn_v.weight", 64, kv[i] * 16)
+        m.matrix(prefix + "attn_output.weight", 4 * 16, 64)
+        if pattern[i]:
+            m.add(prefix + "attn_sinks.weight", (4,), 1.0)
+        if i == 0:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 16, 0)
+            m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    return m.model(layer)
+
+
 def gemma4(seed, pattern, shared, values, layer_input=0, n_experts=0):
     """values: whether windowed and full layers have attn_v. No softcap of its own, no rope.freq_base_swa."""
     n = len(pattern)
@@ -634,6 +664,7 @@ MODELS = {
     "step35-odd": (lambda: step35(1, [NO, YES, YES], 8, swiglu_clamp_exp=[0.5, 1.0, 0.7], swiglu_clamp_shexp=[0.4, 0.6, 0.0]),
                    ["rope_freqs", "gates", "swiglu_clamp_exp", "swiglu_clamp_shexp"]),
     "step35-full": (lambda: step35(1, [NO, NO], 4), ["rope_freqs", "gates"]),
+    "mimo2-flash": (lambda: mimo2(2, [NO, YES, YES, NO, YES]), ["sinks", "attention.value_scale", "normalize"]),
     "gemma4-out-of-order": (lambda: gemma4(1, [NO, YES, YES, YES, NO, YES], 3, (YES, NO), 8), ["rope_freqs", "layer_input"]),
     "gemma4-experts": (lambda: gemma4(4, [YES, NO, YES], 0, (NO, YES), 0, 6), ["rope_freqs"]),
     "bailing-two-shared": (lambda: bailing(1), ["shared", "normalize"]),
