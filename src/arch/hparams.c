@@ -20,8 +20,8 @@ static const struct arch *const archs[] = {
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
     &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,  &arch_gemma4,
     &arch_step35,        &arch_gemma3n,     &arch_kimi_k3,     &arch_deepseek4,
-    &arch_gemma2,        &arch_mimo2,       &arch_qwen2vl,     &arch_qwen3vl,
-    &arch_qwen3vlmoe,
+    &arch_gemma2,        &arch_mimo2,       &arch_cohere2,     &arch_qwen2vl,
+    &arch_qwen3vl,       &arch_qwen3vlmoe,
 };
 
 /* Far larger than any existing model, and so small that no product of two of them with a type
@@ -753,11 +753,12 @@ enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *
     TRY(hparam_need_u32(&hp, g, "embedding_length", 1, MAX_EMBD, &hp.n_embd, err));
     TRY(read_n_ff(&hp, g, err));
     TRY(hparam_need_u32(&hp, g, "context_length", 1, MAX_CTX, &hp.n_ctx_train, err));
-    TRY(hparam_f32(&hp, g, "attention.layer_norm_rms_epsilon", NAN, &hp.rms_eps, err));
+    const char *eps = hp.arch->layer_norm ? "attention.layer_norm_epsilon"
+                                          : "attention.layer_norm_rms_epsilon";
+    TRY(hparam_f32(&hp, g, eps, NAN, &hp.rms_eps, err));
     if (!(hp.rms_eps >= 0.0f) || hp.rms_eps > 1.0f)
-        return err_set(err, ST_BAD_INPUT,
-                       "%s: %s.attention.layer_norm_rms_epsilon is missing or not in 0 to 1",
-                       gguf_path(g), hp.arch->name);
+        return err_set(err, ST_BAD_INPUT, "%s: %s.%s is missing or not in 0 to 1", gguf_path(g),
+                       hp.arch->name, eps);
     TRY(read_n_vocab(&hp, g, err));
     TRY(read_attention(&hp, g, err));
     TRY(read_rope(&hp, g, err));

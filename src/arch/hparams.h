@@ -219,13 +219,14 @@ struct hparams {
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
     struct situ_params situ;
-    bool qkv_bias;     /* attn_{q,k,v}.bias exist */
-    bool o_bias;       /* attn_output.bias exists */
-    bool ffn_bias;     /* ffn_{gate,up,down}.bias exist in dense layers */
-    bool sinks;        /* attn_sinks: one logit per query head */
-    bool fused_qkv;    /* attn_qkv holds Q, K and V one after the other */
-    bool fused_ffn;    /* ffn_up holds gate and up one after the other */
-    bool no_pre_norms; /* a block reads the residual stream as it is */
+    bool qkv_bias;        /* attn_{q,k,v}.bias exist */
+    bool o_bias;          /* attn_output.bias exists */
+    bool ffn_bias;        /* ffn_{gate,up,down}.bias exist in dense layers */
+    bool sinks;           /* attn_sinks: one logit per query head */
+    bool fused_qkv;       /* attn_qkv holds Q, K and V one after the other */
+    bool fused_ffn;       /* ffn_up holds gate and up one after the other */
+    bool parallel_blocks; /* the FFN reads what attention reads, and has no norm of its own */
+    bool no_pre_norms;    /* a block reads the residual stream as it is */
     /* post_attention_norm, post_ffw_norm: of a block's result before it is added to the
      * residual stream */
     bool post_norms;
@@ -287,6 +288,7 @@ struct arch {
     /* head_count, head_count_kv and feed_forward_length may differ from layer to layer: read()
      * gives each layer its kind (hparams_set_attn). */
     bool layered;
+    bool layer_norm; /* norms of the residual stream are LayerNorms without a bias */
 };
 extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
@@ -296,7 +298,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
     arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3, arch_gemma4,
     arch_step35, arch_gemma3n, arch_kimi_k3, arch_deepseek4, arch_gemma2, arch_mimo2,
-    arch_qwen2vl, arch_qwen3vl, arch_qwen3vlmoe;
+    arch_cohere2, arch_qwen2vl, arch_qwen3vl, arch_qwen3vlmoe;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&

@@ -131,6 +131,12 @@ static const struct hf_key gemma2_keys[] = {
     {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 30},
     END_OF_KEYS};
 
+static const struct hf_key cohere2_keys[] = {
+    {"attention.layer_norm_epsilon", GGUF_F32, "layer_norm_eps", NULL, 1e-5},
+    {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 4096},
+    {"logit_scale", GGUF_F32, "logit_scale", NULL, 0.0625},
+    END_OF_KEYS};
+
 static const struct hf_key minimax_keys[] = {
     U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "intermediate_size"),
@@ -183,6 +189,8 @@ static const struct hf_must dots1_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"n_group", NULL, 1}, END_OF_MUSTS};
 static const struct hf_must gemma_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
                                              END_OF_MUSTS};
+static const struct hf_must cohere2_musts[] = {
+    {"attention_bias", NULL, 0}, {"sliding_window_pattern", NULL, 4}, END_OF_MUSTS};
 static const struct hf_must minimax_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
 
@@ -643,6 +651,12 @@ const struct hf_arch hf_archs[] = {
      .names = {hf_attention_names, hf_gemma3_names},
      .norms_plus_one = true,
      .window_period = 2},
+    {.model_type = "cohere2",
+     .arch = "cohere2",
+     .keys = {hf_common_keys, hf_head_keys, cohere2_keys},
+     .musts = {hf_silu, cohere2_musts},
+     .names = {hf_attention_names, hf_ffn_names},
+     .window_period = 4},
     {.model_type = "glm4",
      .arch = "glm4",
      .keys = {hf_common_keys, hf_head_keys},

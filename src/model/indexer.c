@@ -133,15 +133,8 @@ size_t indexer_rows(const struct model *m, const struct layer_weights *lw,
     return 2;
 }
 
-static float sum_of(const float *x, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] += x[i];
-    return exact_sum_lanes(lanes);
-}
-
 static void layer_norm(float *x, uint32_t n, const float *w, const float *bias) {
-    float mean = sum_of(x, n) / (float)n;
+    float mean = forward_sum(x, n) / (float)n;
     for (uint32_t i = 0; i < n; i++)
         x[i] -= mean;
     float by = 1.0f / sqrtf(forward_squares(x, n) / (float)n + LAYER_NORM_EPS);

@@ -245,13 +245,13 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     size_t ff = sh->expert_ff_end - sh->expert_ff_begin, e = m->hp->n_embd;
     size_t shared = sh->shared_end - sh->shared_begin;
     size_t in = p->n_latent != 0 ? p->n_latent : e;
+    want(lay, &m->beside, p->dense_beside || m->hp->parallel_blocks ? n * e : 0, sizeof(float));
     if (p->n_experts == 0)
         return;
     b->ld_latents = round_up(p->n_latent, TILE_ROWS);
     want(lay, &b->latents, n * b->ld_latents, sizeof(float));
     want_acts(lay, &b->latent_act, n, p->n_latent, needs->latent);
     want(lay, &b->in_order, p->n_latent != 0 ? n : 0, sizeof *b->in_order);
-    want(lay, &m->beside, p->dense_beside ? n * e : 0, sizeof(float));
     want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
     want_acts(lay, &m->router_act, n, e, needs->router);
     want_acts(lay, &m->shared_act, n, shared, needs->shared);

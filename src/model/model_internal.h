@@ -233,7 +233,9 @@ struct model {
     float *shared_logits;  /* [n, TILE_ROWS]: of a shared_router, whose only row is the first */
     float *shared_weights; /* [n]: sigmoids of these */
     struct acts shared_act;
-    float *beside; /* [n, n_embd]: what an FFN beside experts gave, normed */
+    /* [n, n_embd]: what an FFN beside experts gave, normed; or what attention has read and the FFN
+     * beside it will read */
+    float *beside;
     float *
         router_in; /* [n, n_embd]: what the router reads where that is not x_act, and packed: */
     struct acts router_act;

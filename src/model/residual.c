@@ -87,7 +87,7 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
                 mix(r, t, mixed);
             const float *x = mixed->score != NULL ? m->normed + t * e : r->x + t * e;
             if (w != NULL)
-                m->k->rmsnorm(m->normed + t * e, x, w, e, m->hp->rms_eps);
+                forward_norm(m, m->normed + t * e, x, w);
             else
                 memcpy(m->normed + t * e, r->x + t * e, e * sizeof *r->x);
             if (alone) /* not worth a barrier */
@@ -100,6 +100,16 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
     forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
 }
 
+/* For this rank's tokens: x takes in the result in acc. */
+static void take_result(struct forward_pass *r, struct pool *pool, const struct result *res) {
+    const struct tokens mine = r->mine;
+    size_t begin, end;
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
+            add_result(r, (uint32_t)t, res);
+    pool_barrier(pool);
+}
+
 void residual_end_layer(struct forward_pass *r, struct pool *pool,
                         const struct layer_weights *lw) {
     const bool has_input = lw->input.gate.n_rows != 0;
@@ -107,19 +117,34 @@ void residual_end_layer(struct forward_pass *r, struct pool *pool,
         hyper_take(r, pool);
         return;
     }
-    const struct tokens mine = r->mine;
     struct result res = result_of_layer(lw);
-    size_t begin, end;
     if (has_input)
         res.scale = NULL; /* comes last */
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
-        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
-            add_result(r, (uint32_t)t, &res);
-    pool_barrier(pool);
+    take_result(r, pool, &res);
     if (r->m->hp->n_streams != 0)
         streams_correct(r, pool, lw);
     if (has_input)
         layer_input_add(r, pool, lw);
+}
+
+/* What attention reads is kept for the FFN, since another part of the step may come between. */
+static void keep_beside(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    const struct tokens mine = r->mine;
+    const uint32_t e = m->hp->n_embd;
+    size_t begin, end;
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
+            memcpy(m->beside + (r->first + t) * e, m->normed + t * e, e * sizeof *m->beside);
+    pool_barrier(pool);
+}
+
+static void pack_beside(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    const struct tokens mine = r->mine;
+    const uint32_t e = m->hp->n_embd;
+    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    forward_pack(r, pool, &x, m->beside + (size_t)(r->first + mine.begin) * e, e);
 }
 
 void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t layer,
@@ -144,6 +169,8 @@ void residual_begin_layer(struct forward_pass *r, struct pool *pool, uint32_t la
         streams_predict(r, pool, lw);
     const struct mixture mixed = {lw->attn_score, r->m->share->layer_begin + layer, true};
     norm_pack(r, pool, add ? &res : NULL, &mixed, norm);
+    if (r->m->hp->parallel_blocks)
+        keep_beside(r, pool);
     if (several)
         streams_laurel(r, pool, lw);
 }
@@ -156,6 +183,11 @@ void residual_after_mixer(struct forward_pass *r, struct pool *pool,
     if (lw->ffn_hyper.scale != NULL) {
         hyper_take(r, pool);
         hyper_half(r, pool, &lw->ffn_hyper, lw->ffn_norm);
+        return;
+    }
+    if (r->m->hp->parallel_blocks) {
+        take_result(r, pool, &res);
+        pack_beside(r, pool);
         return;
     }
     norm_pack(r, pool, &res, &(struct mixture){lw->ffn_score, layer, false}, lw->ffn_norm);

@@ -569,7 +569,7 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
         norm = "attn_norm.weight"; /* there is one norm, which has this name */
     if (!lw->has_ffn)
         return ST_OK;
-    if (!hp->no_pre_norms)
+    if (!hp->no_pre_norms && !hp->parallel_blocks)
         TRY(weights_want_vector(ld, &lw->ffn_norm, l, norm, e, 0, e, err));
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,

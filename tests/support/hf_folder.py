@@ -900,6 +900,11 @@ class Maker:
                  attn_logit_softcapping=k("attn_logit_softcapping"),
                  final_logit_softcapping=k("final_logit_softcapping"))
 
+    def config_cohere2(self, c):
+        del c["rms_norm_eps"]
+        c.update(layer_norm_eps=self.key("attention.layer_norm_epsilon"), logit_scale=self.key("logit_scale"),
+                 sliding_window=self.key("attention.sliding_window"), sliding_window_pattern=4, attention_bias=False)
+
     def config_glm4(self, c):
         c.update(partial_rotary_factor=self.key("rope.dimension_count") / c["head_dim"], attention_bias=True)
 

@@ -64,10 +64,10 @@ def best(scores, n):
 class Model:
     # arch: pairs (2i, 2i + 1) turn together; if not, (i, i + n/2)
     PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4", "llama4",
-             "glm-dsa", "deepseek32"}
+             "glm-dsa", "deepseek32", "cohere2"}
     NORM_AFTER_ROPE = {"hunyuan-dense"}
     GELU = {"gemma", "gemma2"}
-    ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4, "gemma2": 2}  # layers
+    ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4, "gemma2": 2, "cohere2": 4}  # layers
 
     def __init__(self, g, without=()):
         self.g, self.arch, self.without = g, g.keys["general.architecture"], without
@@ -79,7 +79,7 @@ class Model:
         self.n_heads, self.n_kv = (max(n) if isinstance(n, list) else n for n in (self.n_heads, self.n_kv))
         self.states = {}  # of layers that have one in place of keys and values
         self.width = key("embedding_length")
-        self.eps = key("attention.layer_norm_rms_epsilon")
+        self.eps = key("attention.layer_norm_epsilon", key("attention.layer_norm_rms_epsilon"))
         self.latent = key("attention.kv_lora_rank", 0)
         self.key_dim = key("attention.key_length_mla", key("attention.key_length", self.width // self.n_heads))
         self.v_dim = key("attention.value_length_mla", key("attention.value_length", self.key_dim))
@@ -100,7 +100,7 @@ class Model:
     def has_rope(self, layer):
         if self.arch in ("smollm3", "llama4") and "nope" not in self.without:  # no_rope_layer_interval
             return (layer + 1) % 4 != 0
-        return not (self.arch == "exaone4" and self.window and self.sees_all(layer)) or "nope" in self.without
+        return not (self.arch in ("exaone4", "cohere2") and self.window and self.sees_all(layer)) or "nope" in self.without
 
     def key(self, name, default=None):
         return default if name in self.without else self.g.keys.get(self.arch + "." + name, default)
@@ -123,6 +123,9 @@ class Model:
         return self.rows("blk.%d.%s" % (layer, name))
 
     def norm(self, x, weight):
+        if self.arch == "cohere2" and "mean" not in self.without:  # LayerNorm without a bias
+            mean = sum(x) / len(x)
+            x = [v - mean for v in x]
         r = 1 / math.sqrt(dot(x, x) / len(x) + self.eps)
         return [v * r * g for v, g in zip(x, weight[0])]
 
@@ -437,16 +440,19 @@ class Model:
                         self.experts(layer, normed)
                     x = [a + b for a, b in zip(x, y)]
                     continue
-                y = self.attention(layer, self.norm_if(layer, "attn_norm", x), pos, past[layer])
+                read = self.norm_if(layer, "attn_norm", x)
+                y = self.attention(layer, read, pos, past[layer])
                 y = self.norm_if(layer, "post_attention_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
-                normed = self.norm_if(layer, "ffn_norm", x)
+                normed = read if self.arch == "cohere2" else self.norm_if(layer, "ffn_norm", x)
                 y = self.experts(layer, normed) if self.has(layer, "ffn_gate_inp.weight") else \
                     self.ffn(layer, "", normed)
                 y = self.norm_if(layer, "post_ffw_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
             x = self.norm(x, self.rows("output_norm.weight"))
-            yield capped([v / self.key("logit_scale", 1.0) for v in product(self.rows(head), x)],
+            by = self.key("logit_scale", 1.0)
+            by = by if self.arch == "cohere2" else 1 / by
+            yield capped([v * by for v in product(self.rows(head), x)],
                          self.key("final_logit_softcapping", 0))
 
 
@@ -799,6 +805,9 @@ MODELS = {
                              attention__sliding_window=16, attn_logit_softcapping=2.0, final_logit_softcapping=4.0),
                ["gelu", "embedding_scale", "attention.sliding_window", "attn_logit_softcapping",
                 "final_logit_softcapping", "post_ffw_norm"]),
+    "cohere2": (lambda: plain("cohere2", 1, ("attn_norm",), tied=True, block_count=4, attention__sliding_window=16,
+                              attention__layer_norm_epsilon=1e-5, logit_scale=0.5),
+                ["nope", "attention.sliding_window", "mean", "logit_scale"]),
     "qwen3vl": (lambda: plain("qwen3vl", 1, head_norms="head", rope__dimension_sections=[4, 4, 4, 0],
                               n_deepstack_layers=3), ["qk_norm"]),
     "glm4": (lambda: plain("glm4", 1, ("attn_norm", "ffn_norm") + POST, bias=True, fused=True,
