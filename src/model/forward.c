@@ -337,24 +337,6 @@ float forward_squares(const float *x, uint32_t n) {
     return exact_sum_lanes(lanes);
 }
 
-float forward_sum(const float *x, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] += x[i];
-    return exact_sum_lanes(lanes);
-}
-
-void forward_norm(const struct model *m, float *y, const float *x, const float *w) {
-    const uint32_t e = m->hp->n_embd;
-    if (m->hp->arch->layer_norm) {
-        const float mean = forward_sum(x, e) / (float)e;
-        for (uint32_t i = 0; i < e; i++)
-            y[i] = x[i] - mean;
-        x = y;
-    }
-    m->k->rmsnorm(y, x, w, e, m->hp->rms_eps);
-}
-
 static void add_bias(struct forward_pass *r, struct pool *pool, const float *bias) {
     struct model *m = r->m;
     size_t begin, end;

@@ -3,9 +3,28 @@
  * a sharded step each rank does this for its own tokens. */
 #include "model/forward.h"
 
+#include "base/exact.h"
 #include "base/prefetch.h"
 
 #include <math.h>
+
+float forward_sum(const float *x, uint32_t n) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i % 16] += x[i];
+    return exact_sum_lanes(lanes);
+}
+
+void forward_norm(const struct model *m, float *y, const float *x, const float *w) {
+    const uint32_t e = m->hp->n_embd;
+    if (m->hp->arch->layer_norm) {
+        const float mean = forward_sum(x, e) / (float)e;
+        for (uint32_t i = 0; i < e; i++)
+            y[i] = x[i] - mean;
+        x = y;
+    }
+    m->k->rmsnorm(y, x, w, e, m->hp->rms_eps);
+}
 
 /* What a block's summed acc does to the residual stream. */
 struct result {
