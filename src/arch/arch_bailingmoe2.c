@@ -4,8 +4,6 @@
  * only. dots.llm1 has the same experts without groups, and separate Q, K and V. */
 #include "arch/hparams.h"
 
-#include <stdio.h>
-
 static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;
     hp->qk_norm = QK_NORM_HEAD;
@@ -16,12 +14,11 @@ static enum status read_common(struct hparams *hp, const struct gguf *g, struct 
 
 static enum status read_bailing(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t n_shared;
-    char name[64];
     hp->fused_qkv = true;
     TRY(read_common(hp, g, err));
     TRY(hparam_u32(hp, g, "expert_shared_count", 1, &n_shared, err));
-    snprintf(name, sizeof name, "blk.%u.ffn_up_shexp.weight", hparams_first_moe_layer(hp));
-    const struct gguf_tensor *shared = gguf_tensor(g, name);
+    const struct gguf_tensor *shared =
+        hparams_layer_tensor(g, hparams_first_moe_layer(hp), "ffn_up_shexp.weight");
     /* The key is the width of all shared experts in some files, and of one in others. */
     if (shared != NULL && shared->dims[1] == (uint64_t)n_shared * hp->moe.n_ff_shared)
         hp->moe.n_ff_shared = (uint32_t)shared->dims[1];

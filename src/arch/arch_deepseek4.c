@@ -7,7 +7,6 @@
 
 #include "base/util.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define MAX_RANK 65536
@@ -100,7 +99,6 @@ static enum status read_hyper(struct hparams *hp, const struct gguf *g, struct e
 }
 
 static enum status read_experts(struct hparams *hp, const struct gguf *g, struct err *err) {
-    char name[64];
     hp->moe.gating = GATING_SQRT_SOFTPLUS;
     hp->ffn_act = FFN_SWIGLU_CLAMPED;
     TRY(hparams_read_moe(hp, g, err));
@@ -109,8 +107,7 @@ static enum status read_experts(struct hparams *hp, const struct gguf *g, struct
                        gguf_path(g));
     TRY(hparam_u32(hp, g, "hash_layer_count", 0, &hp->moe.n_hash, err));
     hp->moe.n_hash = MIN(hp->moe.n_hash, hp->n_layers);
-    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", hp->moe.n_hash);
-    hp->moe.bias = gguf_tensor(g, name) != NULL;
+    hp->moe.bias = hparams_layer_tensor(g, hp->moe.n_hash, "exp_probs_b.bias") != NULL;
     TRY(hparam_limits(hp, g, "swiglu_clamp_exp", hp->expert_limit, err));
     memcpy(hp->ffn_limit, hp->expert_limit, sizeof hp->ffn_limit);
     return ST_OK;

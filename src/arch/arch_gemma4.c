@@ -7,27 +7,23 @@
 #include "base/util.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #define SOFTCAP 30.0f /* where the key is missing */
 
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count_kv", n_kv_heads, err));
+    struct layer_heads heads;
+    TRY(hparams_read_layer_heads(hp, g, &heads, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        struct attn_kind kind = hparams_common_attn(hp, false);
-        char name[64];
-        if (hparams_layer_is(hp, l, LAYER_WINDOW))
-            TRY(hparams_read_windowed(hp, g, &kind, err));
-        kind.n_heads = n_heads[l];
-        kind.n_kv_heads = n_kv_heads[l];
-        snprintf(name, sizeof name, "blk.%u.attn_v.weight", hparams_kv_layer(hp, l));
-        kind.v_is_k = gguf_tensor(g, name) == NULL;
+        const uint32_t kept = hparams_kv_layer(hp, l);
+        struct attn_kind kind;
+        TRY(hparams_layer_kind(hp, g, &heads, l, &kind, err));
+        kind.v_is_k = hparams_layer_tensor(g, kept, "attn_v.weight") == NULL;
         if (kind.v_is_k && kind.v_dim != kind.head_dim)
-            return err_set(err, ST_BAD_INPUT,
-                           "%s: layer %u has no %s, but keys of %u and values of %u dimensions",
-                           gguf_path(g), l, name, kind.head_dim, kind.v_dim);
+            return err_set(
+                err, ST_BAD_INPUT,
+                "%s: layer %u has no blk.%u.attn_v.weight, but keys of %u and values "
+                "of %u dimensions",
+                gguf_path(g), l, kept, kind.head_dim, kind.v_dim);
         TRY(hparams_set_attn(hp, g, l, &kind, err));
     }
     return ST_OK;

@@ -3,26 +3,14 @@
  * Routing is a sigmoid plus a bias that counts for the selection only. */
 #include "arch/hparams.h"
 
-#include <stdio.h>
-
-static bool has_in(const struct gguf *g, uint32_t layer, const char *name) {
-    char full[64];
-    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
-    return gguf_tensor(g, full) != NULL;
-}
-
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count_kv", n_kv_heads, err));
+    struct layer_heads heads;
+    TRY(hparams_read_layer_heads(hp, g, &heads, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        struct attn_kind kind = hparams_common_attn(hp, false);
-        if (hparams_layer_is(hp, l, LAYER_WINDOW))
-            TRY(hparams_read_windowed(hp, g, &kind, err));
-        kind.n_heads = n_heads[l];
-        kind.n_kv_heads = n_kv_heads[l];
+        struct attn_kind kind;
+        TRY(hparams_layer_kind(hp, g, &heads, l, &kind, err));
         TRY(hparams_set_attn(hp, g, l, &kind, err));
-        if (has_in(g, l, "attn_sinks.weight"))
+        if (hparams_layer_tensor(g, l, "attn_sinks.weight") != NULL)
             hp->layer_flags[l] |= LAYER_SINKS;
     }
     return ST_OK;
@@ -39,9 +27,9 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     TRY(hparams_read_moe(hp, g, err));
     if (!gguf_has(g, "mimo2.leading_dense_block_count"))
         while (hp->moe.n_dense < hp->n_layers &&
-               !has_in(g, hp->moe.n_dense, "ffn_gate_inp.weight"))
+               hparams_layer_tensor(g, hp->moe.n_dense, "ffn_gate_inp.weight") == NULL)
             hp->moe.n_dense++;
-    hp->moe.bias = has_in(g, hp->moe.n_dense, "exp_probs_b.bias");
+    hp->moe.bias = hparams_layer_tensor(g, hp->moe.n_dense, "exp_probs_b.bias") != NULL;
     return ST_OK;
 }
 

@@ -6,17 +6,13 @@
 #include "arch/hparams.h"
 
 static enum status read_kinds(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t n_heads[HPARAMS_LAYERS_MAX], n_kv_heads[HPARAMS_LAYERS_MAX];
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", n_heads, err));
-    TRY(hparam_u32_of_layers(hp, g, "attention.head_count_kv", n_kv_heads, err));
+    struct layer_heads heads;
+    TRY(hparams_read_layer_heads(hp, g, &heads, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        struct attn_kind kind = hparams_common_attn(hp, false);
-        if (hparams_layer_is(hp, l, LAYER_WINDOW))
-            TRY(hparams_read_windowed(hp, g, &kind, err));
-        else
+        struct attn_kind kind;
+        TRY(hparams_layer_kind(hp, g, &heads, l, &kind, err));
+        if (!hparams_layer_is(hp, l, LAYER_WINDOW))
             kind.rope.n_rot /= 2;
-        kind.n_heads = n_heads[l];
-        kind.n_kv_heads = n_kv_heads[l];
         TRY(hparams_set_attn(hp, g, l, &kind, err));
     }
     return ST_OK;

@@ -525,13 +525,17 @@ uint32_t hparams_first_joined(const struct hparams *hp) {
 }
 
 /* Not every layer has attention, or a dense FFN. */
-static bool a_layer_has(const struct hparams *hp, const struct gguf *g, const char *name) {
+const struct gguf_tensor *hparams_layer_tensor(const struct gguf *g, uint32_t layer,
+                                               const char *name) {
     char full[96];
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        snprintf(full, sizeof full, "blk.%u.%s", l, name);
-        if (gguf_tensor(g, full) != NULL)
+    snprintf(full, sizeof full, "blk.%u.%s", layer, name);
+    return gguf_tensor(g, full);
+}
+
+static bool a_layer_has(const struct hparams *hp, const struct gguf *g, const char *name) {
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        if (hparams_layer_tensor(g, l, name) != NULL)
             return true;
-    }
     return false;
 }
 
@@ -576,9 +580,7 @@ enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct 
 
 static const struct gguf_tensor *first_moe_tensor(const struct hparams *hp,
                                                   const struct gguf *g, const char *name) {
-    char full[64];
-    snprintf(full, sizeof full, "blk.%u.%s", hparams_first_moe_layer(hp), name);
-    return gguf_tensor(g, full);
+    return hparams_layer_tensor(g, hparams_first_moe_layer(hp), name);
 }
 
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err) {

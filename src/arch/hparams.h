@@ -443,6 +443,21 @@ enum status hparam_limits(const struct hparams *hp, const struct gguf *g, const 
 enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g,
                                   struct attn_kind *kind, struct err *err);
 
+/* Of each layer: head_count and head_count_kv. */
+struct layer_heads {
+    uint32_t n[HPARAMS_LAYERS_MAX], n_kv[HPARAMS_LAYERS_MAX];
+};
+enum status hparams_read_layer_heads(const struct hparams *hp, const struct gguf *g,
+                                     struct layer_heads *out, struct err *err);
+/* kind, as a layer with these heads has it, windowed where the layer has a window. */
+enum status hparams_layer_kind(const struct hparams *hp, const struct gguf *g,
+                               const struct layer_heads *heads, uint32_t layer,
+                               struct attn_kind *kind, struct err *err);
+
+/* The tensor blk.LAYER.NAME; NULL: there is none. */
+const struct gguf_tensor *hparams_layer_tensor(const struct gguf *g, uint32_t layer,
+                                               const char *name);
+
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */
 void hparams_find_biases(struct hparams *hp, const struct gguf *g);

@@ -44,3 +44,20 @@ enum status hparams_read_windowed(const struct hparams *hp, const struct gguf *g
     kind->rope_factors = false;
     return ST_OK;
 }
+
+enum status hparams_read_layer_heads(const struct hparams *hp, const struct gguf *g,
+                                     struct layer_heads *out, struct err *err) {
+    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", out->n, err));
+    return hparam_u32_of_layers(hp, g, "attention.head_count_kv", out->n_kv, err);
+}
+
+enum status hparams_layer_kind(const struct hparams *hp, const struct gguf *g,
+                               const struct layer_heads *heads, uint32_t layer,
+                               struct attn_kind *kind, struct err *err) {
+    *kind = hparams_common_attn(hp, false);
+    if (hparams_layer_is(hp, layer, LAYER_WINDOW))
+        TRY(hparams_read_windowed(hp, g, kind, err));
+    kind->n_heads = heads->n[layer];
+    kind->n_kv_heads = heads->n_kv[layer];
+    return ST_OK;
+}
