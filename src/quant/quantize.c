@@ -151,17 +151,6 @@ static void block_to_mxfp4(const float *x, const float *importance, struct block
 
 /* ---- rows of blocks ---------------------------------------------------------------- */
 
-#define QUANTIZER(name, n_values)                                                 \
-    void quantize_##name(const float *x, const float *importance, void *dst,      \
-                         size_t n_blocks) {                                       \
-        for (size_t i = 0; i < n_blocks; i++) {                                   \
-            struct block_##name b;                                                \
-            block_to_##name(x + i * (n_values),                                   \
-                            importance ? importance + i * (n_values) : NULL, &b); \
-            memcpy((uint8_t *)dst + i * sizeof b, &b, sizeof b);                  \
-        }                                                                         \
-    }
-
 QUANTIZER(q4_0, QK)
 QUANTIZER(q4_1, QK)
 QUANTIZER(q5_0, QK)

@@ -79,4 +79,16 @@ struct affine_parts {
 
 void quant_fit_affine_parts(const float *x, const float *w, struct affine_parts *p);
 
+/* quantize_NAME(): rows of blocks of n_values, each by block_to_NAME(). */
+#define QUANTIZER(name, n_values)                                                 \
+    void quantize_##name(const float *x, const float *importance, void *dst,      \
+                         size_t n_blocks) {                                       \
+        for (size_t i = 0; i < n_blocks; i++) {                                   \
+            struct block_##name b;                                                \
+            block_to_##name(x + i * (n_values),                                   \
+                            importance ? importance + i * (n_values) : NULL, &b); \
+            memcpy((uint8_t *)dst + i * sizeof b, &b, sizeof b);                  \
+        }                                                                         \
+    }
+
 #endif

@@ -101,6 +101,20 @@ enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
     return ST_OK;
 }
 
+enum status weights_want_whole_rows(struct weights_loader *ld, struct wmat *dst, int layer,
+                                    const char *name, uint32_t cols, uint32_t rows,
+                                    uint32_t begin, uint32_t end, struct err *err) {
+    return weights_want_matrix(ld, dst,
+                               (struct weight_part){.layer = layer,
+                                                    .name = name,
+                                                    .cols = cols,
+                                                    .rows = rows,
+                                                    .row_begin = begin,
+                                                    .row_end = end,
+                                                    .col_end = cols},
+                               err);
+}
+
 enum status weights_want_rows(struct weights_loader *ld, const float **dst, int layer,
                               const char *name, uint32_t width, uint32_t n, uint32_t begin,
                               uint32_t end, size_t dst_stride, struct err *err) {

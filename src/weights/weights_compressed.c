@@ -5,20 +5,6 @@
 
 #include <stdio.h>
 
-static enum status want(struct weights_loader *ld, struct wmat *dst, int l, const char *name,
-                        uint32_t cols, uint32_t rows, uint32_t begin, uint32_t end,
-                        struct err *err) {
-    return weights_want_matrix(ld, dst,
-                               (struct weight_part){.layer = l,
-                                                    .name = name,
-                                                    .cols = cols,
-                                                    .rows = rows,
-                                                    .row_begin = begin,
-                                                    .row_end = end,
-                                                    .col_end = cols},
-                               err);
-}
-
 static enum status want_compressor(struct weights_loader *ld, struct compressor_weights *w,
                                    int l, const char *prefix, uint32_t dim, uint32_t ratio,
                                    struct err *err) {
@@ -28,8 +14,8 @@ static enum status want_compressor(struct weights_loader *ld, struct compressor_
     snprintf(gate, sizeof gate, "%s_compressor_gate.weight", prefix);
     snprintf(ape, sizeof ape, "%s_compressor_ape.weight", prefix);
     snprintf(norm, sizeof norm, "%s_compressor_norm.weight", prefix);
-    TRY(want(ld, &w->kv, l, kv, e, width, 0, width, err));
-    TRY(want(ld, &w->gate, l, gate, e, width, 0, width, err));
+    TRY(weights_want_whole_rows(ld, &w->kv, l, kv, e, width, 0, width, err));
+    TRY(weights_want_whole_rows(ld, &w->gate, l, gate, e, width, 0, width, err));
     TRY(weights_want_rows(ld, &w->ape, l, ape, width, ratio, 0, width,
                           round_up(width, TILE_ROWS), err));
     return weights_want_vector(ld, &w->norm, l, norm, dim, 0, dim, err);
@@ -39,9 +25,10 @@ static enum status want_index(struct weights_loader *ld, struct compressed_weigh
                               struct err *err) {
     const struct compress_params *c = &ld->hp->compress;
     const uint32_t rows = c->n_heads * c->k_dim;
-    TRY(want(ld, &w->index_q, l, "indexer.attn_q_b.weight", c->q_rank, rows, 0, rows, err));
-    TRY(want(ld, &w->index_weights, l, "indexer.proj.weight", ld->hp->n_embd, c->n_heads, 0,
-             c->n_heads, err));
+    TRY(weights_want_whole_rows(ld, &w->index_q, l, "indexer.attn_q_b.weight", c->q_rank, rows,
+                                0, rows, err));
+    TRY(weights_want_whole_rows(ld, &w->index_weights, l, "indexer.proj.weight", ld->hp->n_embd,
+                                c->n_heads, 0, c->n_heads, err));
     return want_compressor(ld, &w->index, l, "indexer", c->k_dim, w->ratio, err);
 }
 
@@ -57,8 +44,9 @@ static enum status want_output(struct weights_loader *ld, struct layer_weights *
     if (out_a == NULL)
         return weights_no_memory(ld, err);
     for (uint32_t g = first; g < MAX(end, first + 1); g++)
-        TRY(want(ld, &out_a[g - first], l, "attn_output_a.weight", cols,
-                 c->n_groups * c->o_rank, g * c->o_rank, (g + (g < end)) * c->o_rank, err));
+        TRY(weights_want_whole_rows(ld, &out_a[g - first], l, "attn_output_a.weight", cols,
+                                    c->n_groups * c->o_rank, g * c->o_rank,
+                                    (g + (g < end)) * c->o_rank, err));
     lw->compressed->out_a = out_a;
     TRY(weights_want_matrix(ld, &lw->o,
                             (struct weight_part){.layer = l,
@@ -83,12 +71,13 @@ enum status weights_collect_compressed(struct weights_loader *ld, struct layer_w
     if (w == NULL)
         return weights_no_memory(ld, err);
     w->ratio = c->ratios[l];
-    TRY(want(ld, &w->q_a, l, "attn_q_a.weight", e, c->q_rank, 0, c->q_rank, err));
+    TRY(weights_want_whole_rows(ld, &w->q_a, l, "attn_q_a.weight", e, c->q_rank, 0, c->q_rank,
+                                err));
     TRY(weights_want_vector(ld, &w->q_a_norm, l, "attn_q_a_norm.weight", c->q_rank, 0,
                             c->q_rank, err));
-    TRY(want(ld, &lw->q, l, "attn_q_b.weight", c->q_rank, kind->n_heads * hd, sh->begin * hd,
-             sh->end * hd, err));
-    TRY(want(ld, &w->kv, l, "attn_kv.weight", e, hd, 0, hd, err));
+    TRY(weights_want_whole_rows(ld, &lw->q, l, "attn_q_b.weight", c->q_rank, kind->n_heads * hd,
+                                sh->begin * hd, sh->end * hd, err));
+    TRY(weights_want_whole_rows(ld, &w->kv, l, "attn_kv.weight", e, hd, 0, hd, err));
     TRY(weights_want_vector(ld, &w->kv_norm, l, "attn_kv_a_norm.weight", hd, 0, hd, err));
     if (w->ratio != 0)
         TRY(want_compressor(ld, &w->keys, l, "attn", hd, w->ratio, err));

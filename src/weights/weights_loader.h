@@ -81,6 +81,10 @@ void *weights_own(struct weights *w, size_t n, size_t size);
 /* That part of a matrix becomes *dst, in the file's own type or, transposed, as f32. */
 enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
                                 struct weight_part p, struct err *err);
+/* The same of rows [begin, end) of a layer's matrix [cols, rows]. */
+enum status weights_want_whole_rows(struct weights_loader *ld, struct wmat *dst, int layer,
+                                    const char *name, uint32_t cols, uint32_t rows,
+                                    uint32_t begin, uint32_t end, struct err *err);
 /* Values [begin, end) of each of n rows of a tensor [width, n], dst_stride values apart. */
 enum status weights_want_rows(struct weights_loader *ld, const float **dst, int layer,
                               const char *name, uint32_t width, uint32_t n, uint32_t begin,
