@@ -156,6 +156,25 @@ static const struct call_syntax syntaxes[CHAT_N_FORMATS] = {
                    .call_begin = "<|tool_call_begin|>",
                    .call_sep = "<|tool_call_argument_begin|>",
                    .call_end = "<|tool_call_end|>"},
+    [CHAT_KIMI_K3] = {.name = "kimi-k3",
+                      .first = PARSE_XML_FUNCTION,
+                      .section_begin = "<|open|>tools<|sep|>",
+                      .section_end = "<|close|>tools<|sep|>",
+                      .ends_thoughts = true,
+                      .frames_answers = true,
+                      .function_begin = "<|open|>call tool=\"",
+                      .function_name_end = "<|sep|>",
+                      .function_end = "<|close|>call<|sep|>",
+                      .param_begin = "<|open|>argument key=\"",
+                      .key_end = "\"",
+                      .attributes_end = "<|sep|>",
+                      .value_end = "<|close|>argument<|sep|>",
+                      .block_begin = "<|open|>json",
+                      .block_end = "<|close|>json<|sep|>",
+                      .escapes = true,
+                      .message_end = "<|close|>message<|sep|>",
+                      .open = "<|open|>",
+                      .close = "<|close|>"},
     [CHAT_HARMONY] = {.name = "harmony", .frames_answers = true},
 };
 
@@ -171,6 +190,7 @@ static const struct {
 } formats[] = {
     {CHAT_HARMONY, "<|channel|>", "<|message|>"},
     {CHAT_KIMI, "<|tool_calls_section_begin|>", ""},
+    {CHAT_KIMI_K3, "<|open|>", "<|close|>"},
     {CHAT_DSML, "｜DSML｜", "tool_calls>"},
     {CHAT_DSML_V32, "｜DSML｜", "function_calls>"},
     {CHAT_DEEPSEEK, "<｜tool▁calls▁begin｜>", ""},
@@ -215,6 +235,11 @@ static const struct {
     {"<think>", "</think>", "", "", ""},
 };
 
+/* A template puts these together from their parts. */
+static const struct chat_style kimi_k3 = {CHAT_KIMI_K3, "<|open|>think<|sep|>",
+                                          "<|close|>think<|sep|>", "<|open|>response<|sep|>",
+                                          "<|close|>response<|sep|>"};
+
 static bool text_has(void *text, const char *part) {
     return strstr(text, part) != NULL;
 }
@@ -247,6 +272,8 @@ struct chat_style chat_style_detect(const char *text, bool (*has_token)(void *, 
          style.format == CHAT_PLAIN && has_token != NULL && i < ARRAY_LEN(formats); i++)
         if (formats[i].format != CHAT_LLAMA3 && has_token(arg, formats[i].telltale))
             style.format = formats[i].format;
+    if (style.format == CHAT_KIMI_K3)
+        return kimi_k3;
     if (style.format != CHAT_HARMONY && !find_frame(&style, text_has, (void *)text) &&
         has_token != NULL)
         (void)find_frame(&style, has_token, arg);

@@ -1,6 +1,7 @@
 /* chat_parse.c: the output parser's core: the input buffer, markers, content and reasoning,
  * events. chat_formats.c has a table of the formats. chat_parse_json.c, chat_parse_tags.c,
- * chat_parse_loose.c and chat_parse_harmony.c read their calls. */
+ * chat_parse_loose.c and chat_parse_harmony.c read their calls, chat_parse_frames.c answers that
+ * consist of frames. */
 #include "chat/chat_parse_impl.h"
 
 #include "base/json.h"
@@ -108,8 +109,14 @@ void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *tex
     keep_bytes(p, &p->space, text + end, len - end);
 }
 
-/* A tag: white space before it is dropped, and so is what follows. */
-static void emit_tag(struct chat_parser *p) {
+void emit_verbatim(struct chat_parser *p, enum chat_event_kind kind, const char *text,
+                   size_t len) {
+    p->said |= kind == CHAT_CONTENT && len > 0;
+    if (len > 0)
+        send(p, kind, text, len);
+}
+
+void emit_tag(struct chat_parser *p) {
     p->space.len = 0;
     p->skip_space = true;
 }
@@ -427,6 +434,8 @@ static bool take_answer_end(struct chat_parser *p, const char *tag) {
 static bool step_content(struct chat_parser *p) {
     bool go_on;
     const char *markers[N_MARKS];
+    if (p->syntax->message_end != NULL)
+        return step_framed(p);
     if (input_len(p) == 0)
         return false;
     if (may_be_bare_call(p) && try_bare_call(p, &go_on))
@@ -456,6 +465,8 @@ static bool step_reasoning(struct chat_parser *p) {
     bool calls = p->syntax->ends_thoughts;
     const char *markers[] = {p->o.style.think_end, calls ? p->syntax->section_begin : NULL,
                              calls ? p->syntax->bare_begin : NULL};
+    if (p->syntax->message_end != NULL)
+        return step_framed(p);
     if (p->skip_space) { /* some repeat the tag that the prompt ended with */
         if (!skip_white(p))
             return false;
@@ -497,6 +508,7 @@ static const parse_step steps[PARSE_N_STATES] = {
     [PARSE_XML_ATTRIBUTES] = step_xml_attributes,
     [PARSE_XML_CLOSE] = step_xml_close,
     [PARSE_XML_JSON] = step_xml_json,
+    [PARSE_XML_BLOCK] = step_xml_block,
     [PARSE_RECIPIENT] = step_recipient,
     [PARSE_LOOSE_FIRST] = step_loose_first,
     [PARSE_LOOSE_NAME] = step_loose_name,
@@ -558,6 +570,8 @@ enum status chat_parser_open(struct chat_parser **out, const struct chat_parse_o
     }
     if (options->style.format == CHAT_HARMONY)
         harmony_open(p);
+    if (p->syntax->message_end != NULL)
+        framed_open(p);
     p->o.prompt = NULL;
     *out = p;
     return ST_OK;

@@ -29,6 +29,7 @@ enum parse_state {
     PARSE_XML_VALUE,
     PARSE_XML_CLOSE,
     PARSE_XML_JSON,    /* a function's arguments in one piece */
+    PARSE_XML_BLOCK,   /* the same, between tags */
     PARSE_RECIPIENT,   /* Functionary's >>>NAME */
     PARSE_LOOSE_FIRST, /* calls written nearly as JSON or Python */
     PARSE_LOOSE_NAME,
@@ -126,6 +127,7 @@ struct chat_parser {
         VALUE_TEXT /* a string, streamed */
     } value_kind;
     bool value_at_start;
+    bool in_block;                                             /* all arguments are in one */
     bool fenced;                                               /* DeepSeek V3's ```json */
     enum { ROUTE_CONTENT, ROUTE_REASONING, ROUTE_CALL } route; /* harmony */
     struct buf header;
@@ -146,7 +148,12 @@ struct call_syntax {
     const char *param_begin, *key_end, *attributes_end, *value_begin, *value_end;
     bool value_lines;   /* a line end after a value's beginning and before its end is layout */
     bool value_is_json; /* all arguments are one */
-    const char *quote;  /* of texts, where it is a token */
+    const char *block_begin, *block_end; /* around all arguments, instead of parameters */
+    bool escapes;                        /* names and keys are attributes, as in XML */
+    /* Of answers that consist of frames: what ends a message, and the tokens that a tag begins
+     * with. White space in frames is the text's own. */
+    const char *message_end, *open, *close;
+    const char *quote; /* of texts, where it is a token */
 };
 
 const struct call_syntax *syntax_of(enum chat_format format);
@@ -192,6 +199,11 @@ void trim(const char **text, size_t *len);
 /* ---- output ------------------------------------------------------------------------------ */
 
 void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *text, size_t len);
+/* The same, with the white space at its ends. */
+void emit_verbatim(struct chat_parser *p, enum chat_event_kind kind, const char *text,
+                   size_t len);
+/* A tag: white space before it is dropped, and so is what follows. */
+void emit_tag(struct chat_parser *p);
 
 /* A section begins at the input's marker of this length: doubtful until a call begins. */
 void doubt_begin(struct chat_parser *p, size_t marker_len);
@@ -248,6 +260,7 @@ bool step_xml_value(struct chat_parser *p);
 bool step_xml_attributes(struct chat_parser *p);
 bool step_xml_close(struct chat_parser *p);
 bool step_xml_json(struct chat_parser *p);
+bool step_xml_block(struct chat_parser *p);
 bool step_recipient(struct chat_parser *p);
 bool step_loose_first(struct chat_parser *p);
 bool step_loose_name(struct chat_parser *p);
@@ -259,5 +272,10 @@ bool step_nested(struct chat_parser *p);
 bool step_harmony_header(struct chat_parser *p);
 bool step_harmony_body(struct chat_parser *p);
 void harmony_open(struct chat_parser *p);
+/* Content and reasoning of answers that consist of frames. */
+bool step_framed(struct chat_parser *p);
+void framed_open(struct chat_parser *p);
+/* How much of the input is text when no more comes: all, but for a tag that was cut off. */
+size_t framed_text_len(const struct chat_parser *p);
 
 #endif

@@ -1,5 +1,5 @@
-/* chat_parse_tags.c: calls between special tokens (DeepSeek, Kimi) and in XML style
- * (Qwen3-Coder, GLM, MiniMax, Seed, DeepSeek's DSML, Functionary). */
+/* chat_parse_tags.c: calls between special tokens (DeepSeek, Kimi K2) and in XML style
+ * (Qwen3-Coder, GLM, MiniMax, Seed, DeepSeek's DSML, Functionary, Kimi K3). */
 #include "base/json.h"
 #include "chat/chat_parse_impl.h"
 
@@ -154,7 +154,44 @@ bool step_xml_function(struct chat_parser *p) {
         p->state = PARSE_XML_NAME;
         return true;
     }
+    bool framed = p->doubtful && p->syntax->message_end != NULL;
+    enum accept ends = framed ? accept_text(p, p->syntax->section_end) : ACCEPT_NO;
+    if (ends == ACCEPT_WAIT)
+        return false;
+    p->doubtful = p->doubtful && ends == ACCEPT_NO; /* a frame with nothing in it is no text */
     return leave(p);
+}
+
+/* Text of an attribute, whose quotes are written as in XML, in place. */
+static void unescape(struct buf *b) {
+    static const struct {
+        const char *name;
+        char is;
+    } all[] = {{"&amp;", '&'}, {"&quot;", '"'}};
+    size_t to = 0;
+    for (size_t from = 0; from < b->len;) {
+        size_t used = 1;
+        char c = b->bytes[from];
+        for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+            size_t n = strlen(all[i].name);
+            if (b->len - from < n || memcmp(b->bytes + from, all[i].name, n) != 0)
+                continue;
+            used = n;
+            c = all[i].is;
+        }
+        b->bytes[to++] = c;
+        from += used;
+    }
+    b->len = to;
+}
+
+/* The name of a function in its tag, without other attributes. */
+static void keep_name(struct chat_parser *p, const char *name, size_t len) {
+    const char *quote = p->syntax->escapes ? memchr(name, '"', len) : NULL;
+    p->name.len = 0;
+    keep_bytes(p, &p->name, name, quote != NULL ? (size_t)(quote - name) : len);
+    if (p->syntax->escapes)
+        unescape(&p->name);
 }
 
 bool step_xml_name(struct chat_parser *p) {
@@ -172,13 +209,16 @@ bool step_xml_name(struct chat_parser *p) {
     const char *name = input(p);
     size_t len = hit.pos;
     trim(&name, &len);
-    if (hit.pos > MAX_NAME_BYTES || !is_function_name(p, name, len))
+    if (hit.pos <= MAX_NAME_BYTES)
+        keep_name(p, name, len);
+    if (hit.pos > MAX_NAME_BYTES || !is_function_name(p, p->name.bytes, p->name.len))
         return leave(p);
-    p->name.len = 0;
-    keep_bytes(p, &p->name, name, len);
     p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
     p->n_params = 0;
+    p->in_block = false;
     p->state = s->value_is_json ? PARSE_XML_JSON : PARSE_XML_PARAM;
+    if (s->message_end != NULL) /* no text has such a tag */
+        call_begin_named(p);
     return true;
 }
 
@@ -231,6 +271,17 @@ static void break_off_xml_call(struct chat_parser *p) {
     p->state = PARSE_XML_CLOSE;
 }
 
+/* The same within a tag, whose text so far is content, but where tags are made of tokens. */
+static void break_off_in_tag(struct chat_parser *p) {
+    size_t len = input_len(p);
+    break_off_xml_call(p);
+    if (p->syntax->message_end == NULL) {
+        emit_text(p, CHAT_CONTENT, p->key.bytes, p->key.len);
+        emit_text(p, CHAT_CONTENT, input(p), len);
+    }
+    p->at += len;
+}
+
 /* After a function's name: people write about <function=main>, but then no parameter follows, and
  * no end. */
 static bool begin_xml_call(struct chat_parser *p) {
@@ -252,15 +303,22 @@ bool step_xml_param(struct chat_parser *p) {
     }
     if (!p->in_call)
         return begin_xml_call(p);
-    enum accept begins = accept_text(p, p->syntax->param_begin);
-    enum accept ends =
-        begins == ACCEPT_YES ? ACCEPT_NO : accept_text(p, p->syntax->function_end);
+    enum accept begins = p->in_block ? ACCEPT_NO : accept_text(p, p->syntax->param_begin);
     if (begins == ACCEPT_YES) {
         p->key.len = 0;
         p->state = PARSE_XML_KEY;
         return true;
     }
-    if (ends == ACCEPT_NO && begins == ACCEPT_NO) {
+    enum accept block =
+        p->in_block || p->n_params > 0 ? ACCEPT_NO : accept_text(p, p->syntax->block_begin);
+    if (block == ACCEPT_YES) {
+        p->key.len = 0;
+        p->in_block = true;
+        p->state = PARSE_XML_ATTRIBUTES;
+        return true;
+    }
+    enum accept ends = accept_text(p, p->syntax->function_end);
+    if (ends == ACCEPT_NO && begins == ACCEPT_NO && block == ACCEPT_NO) {
         break_off_xml_call(p);
         return true;
     }
@@ -295,10 +353,8 @@ bool step_xml_key(struct chat_parser *p) {
     struct marker_hit hit = find_marker(p, ends, 1);
     keep_bytes(p, &p->key, input(p), hit.pos);
     p->at += hit.pos;
-    if (hit.which < 0 && p->final) {
-        break_off_xml_call(p);
-        emit_text(p, CHAT_CONTENT, p->key.bytes, p->key.len);
-    }
+    if (hit.which < 0 && p->final)
+        break_off_in_tag(p);
     if (hit.which < 0)
         return false;
     p->at += strlen(ends[0]);
@@ -309,6 +365,8 @@ bool step_xml_key(struct chat_parser *p) {
         memmove(p->key.bytes, key, len);
         p->key.len = len;
     }
+    if (p->syntax->escapes)
+        unescape(&p->key);
     p->value_says = SAYS_NOTHING;
     if (p->syntax->attributes_end != NULL)
         p->state = PARSE_XML_ATTRIBUTES;
@@ -319,25 +377,47 @@ bool step_xml_key(struct chat_parser *p) {
     return true;
 }
 
-/* DeepSeek says of each value whether it is a string as it stands, or JSON. */
+/* DeepSeek and Kimi K3 say of each value whether it is a string as it stands, or JSON. */
+static void read_attributes(struct chat_parser *p, const char *text, size_t len) {
+    static const char *const strings[] = {"string=\"true\"", "type=\"string\""};
+    static const char *const json[] = {"string=\"false\"", "type=\""};
+    for (size_t i = 0; i < ARRAY_LEN(json) && p->value_says == SAYS_NOTHING; i++) {
+        if (memmem(text, len, strings[i], strlen(strings[i])) != NULL)
+            p->value_says = SAYS_STRING;
+        else if (memmem(text, len, json[i], strlen(json[i])) != NULL)
+            p->value_says = SAYS_JSON;
+    }
+}
+
 bool step_xml_attributes(struct chat_parser *p) {
     const char *const ends[] = {p->syntax->attributes_end};
     struct marker_hit hit = find_marker(p, ends, 1);
-    if (hit.which < 0 && p->final) {
-        break_off_xml_call(p);
-        emit_text(p, CHAT_CONTENT, p->key.bytes, p->key.len);
-        emit_text(p, CHAT_CONTENT, input(p), hit.pos);
-        p->at += hit.pos;
-    }
+    if (hit.which < 0 && p->final)
+        break_off_in_tag(p);
     if (hit.which < 0)
         return false;
-    static const char string[] = "string=\"true\"", json[] = "string=\"false\"";
-    if (memmem(input(p), hit.pos, string, sizeof string - 1) != NULL)
-        p->value_says = SAYS_STRING;
-    else if (memmem(input(p), hit.pos, json, sizeof json - 1) != NULL)
-        p->value_says = SAYS_JSON;
+    if (!p->in_block)
+        read_attributes(p, input(p), hit.pos);
     p->at += hit.pos + strlen(ends[0]);
-    begin_value(p);
+    p->value.len = 0;
+    if (p->in_block)
+        p->state = PARSE_XML_BLOCK;
+    else
+        begin_value(p);
+    return true;
+}
+
+/* All arguments as they stand, up to the block's end or, without one, the function's. */
+bool step_xml_block(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->block_end, p->syntax->function_end};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    bool over = hit.which < 0 && p->final;
+    put_trimmed_arguments(p, input(p), over ? framed_text_len(p) : hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0 && !over)
+        return false;
+    p->at += hit.which == 0 ? strlen(ends[0]) : 0;
+    p->state = PARSE_XML_PARAM; /* where the function's end is read */
     return true;
 }
 
@@ -477,7 +557,7 @@ bool step_xml_value(struct chat_parser *p) {
     const struct call_syntax *s = p->syntax;
     const char *const ends[] = {s->value_end, s->function_end, s->param_begin};
     struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
-    put_value(p, input(p), hit.pos);
+    put_value(p, input(p), hit.which < 0 && p->final ? framed_text_len(p) : hit.pos);
     p->at += hit.pos;
     if (hit.which < 0 && !p->final)
         return false;

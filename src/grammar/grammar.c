@@ -294,9 +294,11 @@ bool grammar_tidy(struct grammar *g) {
 static enum status read_grammar(struct grammar *g, const char *gbnf, size_t len,
                                 struct err *err) {
     struct grammar_tree tree = {0};
-    enum status st = grammar_parse(&tree, gbnf, len, err);
+    enum status st = grammar_parse(&tree, gbnf, len, g->trie->t, err);
     if (st == ST_OK)
         st = grammar_compile(&g->a, &tree, err);
+    memcpy(g->tokens, tree.tokens, sizeof g->tokens);
+    g->n_tokens = tree.n_tokens;
     grammar_tree_deinit(&tree);
     return st;
 }
@@ -398,11 +400,25 @@ bool grammar_matcher_accept_bytes(struct grammar_matcher *m, const char *bytes, 
     grammar_tidy(g);
     uint32_t state = m->state;
     for (size_t i = 0; i < len && state != DEAD; i++)
-        state = grammar_step(g, state, (uint8_t)bytes[i]);
+        state = grammar_step_text(g, state, (uint8_t)bytes[i]);
     if (state == DEAD)
         return false;
     m->state = state;
     return true;
+}
+
+/* By a token that the grammar names. */
+static bool accept_named(struct grammar_matcher *m, int32_t id) {
+    struct grammar *g = m->g;
+    for (size_t i = 0; i < g->n_tokens && !m->ended; i++) {
+        if (g->tokens[i] != id)
+            continue;
+        grammar_tidy(g);
+        uint32_t state = grammar_step(g, m->state, (uint8_t)(GRAMMAR_TOKEN_BYTE + i));
+        m->state = state != DEAD ? state : m->state;
+        return state != DEAD;
+    }
+    return false;
 }
 
 bool grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
@@ -414,7 +430,8 @@ bool grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
         return true;
     }
     struct gguf_str bytes = token_bytes(t, id, false);
-    if (bytes.len == 0 || !grammar_matcher_accept_bytes(m, bytes.ptr, bytes.len))
+    if (!accept_named(m, id) &&
+        (bytes.len == 0 || !grammar_matcher_accept_bytes(m, bytes.ptr, bytes.len)))
         return false;
     m->g->credit += GRAMMAR_TOKEN_WORK;
     return true;

@@ -9,7 +9,8 @@
  * It has literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges
  * and ^, "." for any character, ( ) | * + ? {m} {m,} {m,n} {,n}, and # comments. A rule ends at
  * the end of its line, except inside ( ) and after | and ::=. In literals and classes the end
- * of a line stands for itself.
+ * of a line stands for itself. <NAME> is the token whose text is <NAME>, which may be one that no
+ * text is made of (<|im_start|>), or these characters if the vocabulary has none.
  *
  * How it is fast: the grammar becomes an automaton over bytes with a stack of rule returns. The
  * configurations after some text (a set of positions, each with its stack) are a *state*. A

@@ -4,6 +4,7 @@
 #define LOCKSTEP_GRAMMAR_GRAMMAR_IMPL_H
 
 #include "base/status.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,6 +16,10 @@
 #define GRAMMAR_MAX_REPEAT (1 << 16) /* {m,n} */
 #define GRAMMAR_NO_LIMIT UINT32_MAX  /* {m,} */
 #define CODE_POINT_MAX 0x10ffffu
+/* Bytes from here on are in no UTF-8. In an automaton they stand for the tokens that a grammar
+ * names, in the order in which it does. */
+#define GRAMMAR_TOKEN_BYTE 0xf5
+#define GRAMMAR_MAX_TOKENS (256 - GRAMMAR_TOKEN_BYTE)
 
 /* --- the tree --- */
 
@@ -52,12 +57,15 @@ struct grammar_tree {
     uint8_t *bytes;
     size_t n_items, n_ranges, n_rules, n_children, n_bytes;
     size_t items_cap, ranges_cap, rules_cap, children_cap, bytes_cap;
-    uint32_t root; /* a rule */
+    uint32_t root;                      /* a rule */
+    int32_t tokens[GRAMMAR_MAX_TOKENS]; /* [n_tokens] those that it names */
+    size_t n_tokens;
 };
 
-/* tree is all zero before; deinit it in any case. Its names borrow text. */
+/* tree is all zero before; deinit it in any case. Its names borrow text. t: of the tokens that it
+ * names; NULL: there are none. */
 enum status grammar_parse(struct grammar_tree *tree, const char *text, size_t len,
-                          struct err *err);
+                          const struct tokenizer *t, struct err *err);
 void grammar_tree_deinit(struct grammar_tree *tree);
 
 /* --- the automaton --- */

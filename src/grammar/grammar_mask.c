@@ -308,12 +308,20 @@ static bool walk(struct grammar *g, uint32_t state, int64_t most) {
     return walk_trie(g, state, most);
 }
 
+/* The tokens that the grammar names here. */
+static void add_named(struct grammar *g, uint32_t state) {
+    for (size_t i = 0; i < g->n_tokens; i++)
+        if (grammar_step(g, state, (uint8_t)(GRAMMAR_TOKEN_BYTE + i)) != DEAD)
+            set_bit(g->masks.mask, g->tokens[i]);
+}
+
 /* Into masks.mask. False: it takes more work than `most`. */
 static bool fill_mask(struct grammar *g, uint32_t state, int64_t most) {
     struct masks_of_grammar *m = &g->masks;
     memset(m->mask, 0, m->n_words * sizeof *m->mask);
     if (!walk(g, state, most))
         return false;
+    add_named(g, state);
     if (g->states[state].may_end)
         for (size_t k = 0; k < g->trie->n_ends; k++)
             set_bit(m->mask, g->trie->ends[k]);
@@ -484,19 +492,39 @@ void grammar_matcher_prepare(struct grammar_matcher *m, int64_t units) {
     (void)find_mask(m, units, &found, NULL);
 }
 
+/* What the table says already; UNKNOWN, CUT or DEAD: nothing that goes on. */
+static uint32_t known_step(const struct grammar *g, uint32_t from, uint8_t byte) {
+    return g->table[from * g->a.n_classes + g->a.class_of[byte]];
+}
+
+/* Where a token leads, if that is known. False: it is not, or nowhere. */
+static bool known_token(const struct grammar *g, int32_t id, uint32_t *state) {
+    struct gguf_str bytes = token_bytes(g->trie->t, id, false);
+    uint32_t at = *state;
+    for (size_t i = 0; i < g->n_tokens; i++)
+        if (g->tokens[i] == id && bytes.len == 0) {
+            *state = known_step(g, at, (uint8_t)(GRAMMAR_TOKEN_BYTE + i));
+            return *state < CUT && *state != DEAD;
+        } else if (g->tokens[i] == id) { /* it is text, too */
+            return false;
+        }
+    for (size_t i = 0; i < bytes.len; i++) {
+        uint8_t byte = (uint8_t)bytes.ptr[i];
+        at = byte < GRAMMAR_TOKEN_BYTE ? known_step(g, at, byte) : DEAD;
+        if (at >= CUT || at == DEAD)
+            return false;
+    }
+    *state = at;
+    return bytes.len > 0;
+}
+
 bool grammar_matcher_known(struct grammar_matcher *m, int32_t id, const uint64_t **mask) {
     struct grammar *g = m->g;
     uint32_t state = m->state;
     if (m->ended || (id != TOKEN_NONE && tokenizer_is_end(g->trie->t, id)))
         return false;
-    struct gguf_str bytes = token_bytes(g->trie->t, id, false);
-    if (id != TOKEN_NONE && bytes.len == 0)
+    if (id != TOKEN_NONE && !known_token(g, id, &state))
         return false;
-    for (size_t i = 0; i < bytes.len; i++) {
-        state = g->table[state * g->a.n_classes + g->a.class_of[(uint8_t)bytes.ptr[i]]];
-        if (state >= CUT || state == DEAD)
-            return false;
-    }
     const uint64_t *kept = kept_mask(g, state);
     if (kept == NULL)
         return false;

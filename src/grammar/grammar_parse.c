@@ -15,6 +15,7 @@
 struct parser {
     struct grammar_tree *tree;
     uint32_t *index; /* [INDEX_SIZE] */
+    const struct tokenizer *t;
     const char *at, *end;
     uint32_t line;
     uint32_t nesting;
@@ -220,22 +221,72 @@ static enum status parse_char(struct parser *p, uint32_t begin, uint32_t *out) {
     return ST_OK;
 }
 
-static enum status parse_literal(struct parser *p, uint32_t *out) {
+static enum status add_byte(struct parser *p, uint8_t byte) {
     struct grammar_tree *t = p->tree;
-    uint32_t first = (uint32_t)t->n_bytes, line = p->line;
+    if (!mem_reserve(&t->bytes, &t->bytes_cap, t->n_bytes + 1, 1))
+        return no_memory(p);
+    t->bytes[t->n_bytes++] = byte;
+    return ST_OK;
+}
+
+/* Of the bytes from `first` on. */
+static enum status finish_literal(struct parser *p, uint32_t first, uint32_t *out) {
+    uint32_t len = (uint32_t)p->tree->n_bytes - first;
+    return add_item(p, (struct grammar_item){ITEM_LITERAL, first, len, 0, 0}, out);
+}
+
+static enum status parse_literal(struct parser *p, uint32_t *out) {
+    uint32_t first = (uint32_t)p->tree->n_bytes, line = p->line;
     while (!take(p, '"')) {
         uint32_t c;
         uint8_t utf8[4];
         TRY(parse_char(p, line, &c));
         int len = utf8_encode(c, utf8);
-        for (int i = 0; i < len; i++) {
-            if (!mem_reserve(&t->bytes, &t->bytes_cap, t->n_bytes + 1, 1))
-                return no_memory(p);
-            t->bytes[t->n_bytes++] = utf8[i];
-        }
+        for (int i = 0; i < len; i++)
+            TRY(add_byte(p, utf8[i]));
     }
-    return add_item(
-        p, (struct grammar_item){ITEM_LITERAL, first, (uint32_t)t->n_bytes - first, 0, 0}, out);
+    return finish_literal(p, first, out);
+}
+
+/* The byte that stands for a token. */
+static enum status name_token(struct parser *p, int32_t id, uint8_t *byte) {
+    struct grammar_tree *t = p->tree;
+    size_t i = 0;
+    while (i < t->n_tokens && t->tokens[i] != id)
+        i++;
+    if (i == GRAMMAR_MAX_TOKENS)
+        return wrong(p, "it names too many tokens");
+    t->tokens[i] = id;
+    t->n_tokens = MAX(t->n_tokens, i + 1);
+    *byte = (uint8_t)(GRAMMAR_TOKEN_BYTE + i);
+    return ST_OK;
+}
+
+/* <NAME>: the token with this text, brackets and all; its characters if there is none. */
+static enum status parse_token(struct parser *p, uint32_t *out) {
+    const char *name = p->at - 1, *end = p->at;
+    uint32_t first = (uint32_t)p->tree->n_bytes;
+    uint8_t byte = 0;
+    while (end < p->end && *end != '>' && *end != '\n')
+        end++;
+    if (end == p->end || *end != '>')
+        return wrong(p, "the name of a token does not end");
+    size_t len = (size_t)(++end - name);
+    int32_t id = p->t != NULL ? tokenizer_find(p->t, name, len) : TOKEN_NONE;
+    if (id != TOKEN_NONE && tokenizer_is_end(p->t, id))
+        return wrong(p, "a token that ends the turn cannot be part of the text");
+    if (id != TOKEN_NONE) {
+        TRY(name_token(p, id, &byte));
+        TRY(add_byte(p, byte));
+    }
+    for (p->at = id != TOKEN_NONE ? end : name; p->at < end;) {
+        int n = utf8_check((const uint8_t *)p->at, (size_t)(end - p->at));
+        if (n <= 0)
+            return wrong(p, "not valid UTF-8");
+        for (; n > 0; n--)
+            TRY(add_byte(p, (uint8_t)*p->at++));
+    }
+    return finish_literal(p, first, out);
 }
 
 static int by_low(const void *a, const void *b) {
@@ -391,6 +442,8 @@ static enum status parse_item(struct parser *p, uint32_t *out, bool *found) {
     *found = true;
     if (take(p, '"'))
         return parse_literal(p, out);
+    if (take(p, '<'))
+        return parse_token(p, out);
     if (take(p, '['))
         return parse_class(p, out);
     if (take(p, '.'))
@@ -482,8 +535,9 @@ static enum status parse_rules(struct parser *p) {
 }
 
 enum status grammar_parse(struct grammar_tree *tree, const char *text, size_t len,
-                          struct err *err) {
-    struct parser p = {.tree = tree, .at = text, .end = text + len, .line = 1, .err = err};
+                          const struct tokenizer *t, struct err *err) {
+    struct parser p = {
+        .tree = tree, .t = t, .at = text, .end = text + len, .line = 1, .err = err};
     if (len > GRAMMAR_MAX_BYTES)
         return err_set(err, ST_BAD_INPUT, "a grammar of %zu bytes is too long (at most %d)",
                        len, GRAMMAR_MAX_BYTES);

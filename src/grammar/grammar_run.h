@@ -84,6 +84,8 @@ struct masks_of_grammar {
 struct grammar {
     const struct token_trie *trie;
     struct grammar_automaton a;
+    int32_t tokens[GRAMMAR_MAX_TOKENS]; /* [n_tokens] what GRAMMAR_TOKEN_BYTE + i stands for */
+    size_t n_tokens;
     uint32_t start; /* a state */
     bool gave_up;   /* the last closure met a limit */
     int64_t work;   /* units since it was charged last */
@@ -125,6 +127,11 @@ static inline uint32_t grammar_step(struct grammar *g, uint32_t from, uint8_t by
     if (to < CUT)
         return to;
     return to == CUT ? DEAD : grammar_find_step(g, from, class);
+}
+
+/* A byte of a text: those of tokens are in none. */
+static inline uint32_t grammar_step_text(struct grammar *g, uint32_t from, uint8_t byte) {
+    return byte < GRAMMAR_TOKEN_BYTE ? grammar_step(g, from, byte) : DEAD;
 }
 
 /* Between steps: if the tables have become large, drops what no matcher uses. False: nothing

@@ -22,13 +22,22 @@ static int by_bytes(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
+/* Whether a byte is in no UTF-8 (beyond U+10FFFF), and so in no text of a grammar. */
+static bool is_no_text(struct gguf_str bytes) {
+    for (size_t i = 0; i < bytes.len; i++)
+        if ((uint8_t)bytes.ptr[i] >= 0xf5)
+            return true;
+    return false;
+}
+
 /* The tokens that text is made of, sorted by their bytes. Returns how many. A token longer
  * than a depth can count is left out: no grammar needs it. */
 static size_t collect(const struct tokenizer *t, struct entry *entries, size_t *n_bytes) {
     size_t n = 0;
     for (int32_t id = 0; id < tokenizer_facts(t)->n_text; id++) {
         struct gguf_str bytes = token_bytes(t, id, false);
-        if (bytes.len == 0 || bytes.len > UINT16_MAX - 1 || tokenizer_is_end(t, id))
+        if (bytes.len == 0 || bytes.len > UINT16_MAX - 1 || tokenizer_is_end(t, id) ||
+            is_no_text(bytes))
             continue;
         entries[n++] = (struct entry){bytes, id};
         *n_bytes += bytes.len;

@@ -24,8 +24,9 @@ struct token_trie {
     int32_t n_tokens;          /* of the vocabulary */
     struct trie_node *nodes;   /* [n_nodes + 1]: children after their parent, the last a stop */
     size_t n_nodes;
-    int32_t *tokens; /* control tokens, those that end a turn and empty ones are left out */
-    int32_t *ends;   /* [n_ends] the tokens that end a turn */
+    /* control tokens, those that end a turn, empty ones and ones that no UTF-8 has are left out */
+    int32_t *tokens;
+    int32_t *ends; /* [n_ends] the tokens that end a turn */
     size_t n_ends;
     uint16_t max_depth;
     uint32_t root[256];    /* [byte] the node of the tokens that begin with it */

@@ -496,7 +496,7 @@ static enum status add_rules(struct schema_builder *b, const struct json_schema_
                              size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned rule = 0;
-        b->root = rules[i].schema;
+        b->root = rules[i].root != NULL ? rules[i].root : rules[i].schema;
         enum status st = schema_visit(b, rules[i].schema, &rule);
         if (st != ST_OK)
             return locate(b, st);
@@ -530,7 +530,7 @@ enum status json_schema_rules_to_gbnf(const struct json_schema_rule *rules, size
 }
 
 enum status json_schema_to_gbnf(const json_t *schema, char **gbnf, struct err *err) {
-    const struct json_schema_rule rule = {"root", schema};
+    const struct json_schema_rule rule = {.name = "root", .schema = schema};
     return json_schema_rules_to_gbnf(&rule, 1, "", gbnf, err);
 }
 

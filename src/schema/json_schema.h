@@ -25,6 +25,7 @@
 struct json_schema_rule {
     const char *name; /* of the rule: not rN, nor one of the names below */
     const json_t *schema;
+    const json_t *root; /* the document that its references are within; NULL: itself */
 };
 
 /* GBNF for grammar_open(): a rule for each schema, and `others`: rules (each with a line end)

@@ -10,20 +10,23 @@
 #include "grammar/gbnf.h"
 #include "grammar/grammar.h"
 #include "schema/json_schema.h"
+#include "server/typed_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define TRIGGER_MAX 64
+#define OPENING_MAX 8
 #define FIRST_MASK_WORK (1 << 21) /* some milliseconds */
 
 struct shared_grammar {
     struct grammar *g;
     const struct token_trie *trie;
     char trigger[TRIGGER_MAX];
-    int32_t call;    /* the token that may replace the answer; TOKEN_NONE: none */
-    int32_t opening; /* the token that the answer begins with; TOKEN_NONE: any */
+    int32_t call;                 /* the token that may replace the answer; TOKEN_NONE: none */
+    int32_t opening[OPENING_MAX]; /* [n_opening] the tokens that the answer begins with */
+    size_t n_opening;
     bool ignore_end;
     int n_holders;
 };
@@ -31,9 +34,10 @@ struct shared_grammar {
 struct constraint {
     struct shared_grammar *shared;
     struct grammar_matcher *matcher;
-    bool waiting; /* for the trigger */
-    bool begun;   /* the answer */
-    bool free;    /* no more is asked: calls, or what followed the trigger does not fit */
+    bool waiting;    /* for the trigger */
+    bool begun;      /* the answer */
+    size_t n_opened; /* tokens of the opening */
+    bool free;       /* no more is asked: calls, or what followed the trigger does not fit */
     char tail[TRIGGER_MAX]; /* the end of the text while waiting */
     size_t n_tail;
 };
@@ -69,11 +73,11 @@ static void add_call_token(const struct constraint *c, uint64_t *mask) {
 
 /* Whether only the opening may come now. */
 static bool wants_opening(const struct constraint *c) {
-    return c->shared->opening >= 0 && !c->waiting && !c->begun;
+    return c->n_opened < c->shared->n_opening && !c->waiting;
 }
 
 static void fill_opening(const struct constraint *c, uint64_t *mask) {
-    int32_t id = c->shared->opening;
+    int32_t id = c->shared->opening[c->n_opened];
     memset(mask, 0, div_up((size_t)c->shared->trie->n_tokens, 64) * sizeof *mask);
     mask[id / 64] = UINT64_C(1) << (id % 64);
 }
@@ -127,16 +131,17 @@ static void constraint_accept(void *state, int32_t id) {
         return;
     }
     if (!c->waiting) {
-        bool opens = wants_opening(c);
         c->begun = true;
-        if (!opens)
+        if (wants_opening(c))
+            c->n_opened++;
+        else
             grammar_matcher_accept(c->matcher, id);
         return;
     }
     struct gguf_str text = token_bytes(c->shared->trie->t, id, true);
     size_t used = watch_for_trigger(c, text.ptr, text.len);
     if (used < text.len) {
-        bool opens = c->shared->opening >= 0; /* it would have been a token of its own */
+        bool opens = c->shared->n_opening > 0; /* it would have begun with a token of its own */
         c->begun = true;
         c->free = opens ||
                   !grammar_matcher_accept_bytes(c->matcher, text.ptr + used, text.len - used);
@@ -229,22 +234,39 @@ static int32_t find_token(const struct token_trie *trie, const char *text) {
                                          : TOKEN_NONE;
 }
 
+/* False: no memory. */
+static bool find_opening(struct shared_grammar *s, const char *text) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    struct err ignored;
+    s->opening[0] = find_token(s->trie, text);
+    s->n_opening = s->opening[0] >= 0;
+    if (text == NULL || s->n_opening > 0)
+        return true;
+    if (tokenize(s->trie->t, text, strlen(text), TOKENIZE_SPECIAL, &ids, &n, &ignored) != ST_OK)
+        return false;
+    s->n_opening = n <= OPENING_MAX ? n : 0;
+    memcpy(s->opening, ids, s->n_opening * sizeof *ids);
+    mem_free(ids);
+    return true;
+}
+
 enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
                             const struct token_trie *trie, struct err *err) {
     const char *trigger = rules->trigger;
     struct constraint *c = mem_calloc(1, sizeof *c);
     struct shared_grammar *shared = mem_calloc(1, sizeof *shared);
-    if (c == NULL || shared == NULL) {
+    if (shared != NULL)
+        shared->trie = trie;
+    if (c == NULL || shared == NULL || !find_opening(shared, rules->opening)) {
         mem_free(c);
         mem_free(shared);
         return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
     }
-    shared->trie = trie;
     shared->n_holders = 1;
     shared->ignore_end = rules->ignore_end;
     snprintf(shared->trigger, sizeof shared->trigger, "%s", trigger != NULL ? trigger : "");
-    shared->opening = find_token(trie, rules->opening);
-    shared->call = shared->opening < 0 ? find_token(trie, rules->call) : TOKEN_NONE;
+    shared->call = shared->n_opening == 0 ? find_token(trie, rules->call) : TOKEN_NONE;
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
     enum status st = open_shared(c, rules->gbnf, rules->of_schema, err);
@@ -291,6 +313,7 @@ struct wrapping {
     bool bare_name;              /* the name is no JSON string */
     const char *one, *with_more; /* `calls` */
     const char *opening;         /* the control token before them */
+    bool typed;                  /* arguments one by one, and names are attributes */
 };
 
 #define OBJECT(name, arguments)                         \
@@ -300,6 +323,10 @@ struct wrapping {
 #define LIST(begin, end)                       \
     .one = "\"" begin "[\" call \"]" end "\"", \
     .with_more = "\"" begin "[\" call (\",\" ws call)* \"]" end "\""
+
+#define K3_CALLS(calls)  \
+    K3_CLOSE("response") \
+    " " K3_OPEN("tools") " " calls " " K3_CLOSE("tools") " (" K3_CLOSE("message") ")?"
 
 static const struct wrapping wrappings[] = {
     {CHAT_HERMES, OBJECT("name", "arguments"), .one = HERMES,
@@ -323,63 +350,72 @@ static const struct wrapping wrappings[] = {
     {CHAT_LFM2, OBJECT("name", "arguments"), LIST("", ""), .opening = "<|tool_call_start|>"},
     {CHAT_GEMMA, .before = "\"call:\"", .between = "", .after = "", .bare_name = true,
      .one = "call", .with_more = "call", .opening = "<|tool_call>"},
+    /* in place of an answer, whose frame is open */
+    {CHAT_KIMI_K3, .before = "<|open|> \"call tool=\\\"\"",
+     .between = "\"\\\" index=\\\"\" call-number \"\\\"\" <|sep|>", .after = K3_CLOSE("call"),
+     .one = K3_CALLS("call"), .with_more = K3_CALLS("call+"), .typed = true},
 };
 #undef OBJECT
 #undef HERMES
 #undef LIST
+#undef K3_CALLS
 
-/* A call of one tool, as an alternative of the rule `call`. */
-static void add_call(struct buf *t, const json_t *function, const struct wrapping *w,
-                     const char *arguments) {
-    const json_t *name = json_object_get(function, "name");
+static void add_name(struct buf *t, const json_t *name, const struct wrapping *w) {
     char *quoted = json_dumps(name, JSON_ENCODE_ANY);
-    const char *text = w->bare_name ? json_string_value(name) : quoted;
-    buf_printf(t, " | %s ", w->before);
+    const char *text = w->bare_name || w->typed ? json_string_value(name) : quoted;
+    struct buf attribute = {0};
+    if (w->typed && text != NULL) {
+        typed_attribute(&attribute, text, strlen(text));
+        text = attribute.failed ? NULL : buf_cstr(&attribute);
+    }
     gbnf_literal(t, text != NULL ? text : "", text != NULL ? strlen(text) : 0);
-    buf_printf(t, " %s %s %s", w->between, arguments, w->after);
     t->failed = t->failed || text == NULL;
+    buf_free(&attribute);
     free(quoted);
 }
 
-#define RULE_NAME 24
-
 struct calls {
-    struct json_schema_rule *rules; /* arguments-N for each tool, and one more slot */
-    char (*names)[RULE_NAME];
-    size_t n;
+    struct call_rules rules;
     struct buf call; /* the rule `call` */
 };
 
 static void calls_deinit(struct calls *c) {
-    mem_free(c->rules);
-    mem_free(c->names);
+    call_rules_deinit(&c->rules);
     buf_free(&c->call);
 }
 
-/* loose: with any object for arguments that no grammar can say. */
+/* A call of one tool, as an alternative of the rule `call`. loose: with any object for arguments
+ * that no grammar can say. */
+static void add_call(struct calls *c, const json_t *function, const struct wrapping *w,
+                     bool loose, const json_t *any) {
+    const json_t *schema =
+        loose && wants_loose(function, any) ? any : arguments_schema(function, any);
+    struct buf *t = &c->call;
+    buf_printf(t, " | %s ", w->before);
+    add_name(t, json_object_get(function, "name"), w);
+    buf_printf(t, " %s ", w->between);
+    if (w->typed)
+        typed_arguments(t, &c->rules, schema, schema == any);
+    else
+        buf_add_str(t, call_rules_add(&c->rules, NULL, schema, NULL));
+    buf_printf(t, " %s", w->after);
+}
+
 static enum status calls_init(struct calls *c, const json_t *tools, const char *only,
                               const struct wrapping *w, bool loose, const json_t *any,
                               struct err *err) {
-    size_t i, n = json_array_size(tools);
+    size_t i;
     const json_t *tool;
-    *c = (struct calls){.rules = mem_calloc(n + 1, sizeof *c->rules),
-                        .names = mem_calloc(n + 1, sizeof *c->names)};
+    *c = (struct calls){0};
     buf_add_str(&c->call, "call ::= []");
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (name == NULL || (only != NULL && !str_eq(name, only)) || c->rules == NULL ||
-            c->names == NULL)
-            continue;
-        snprintf(c->names[c->n], sizeof c->names[c->n], "arguments-%zu", c->n);
-        const json_t *schema =
-            loose && wants_loose(function, any) ? any : arguments_schema(function, any);
-        c->rules[c->n] = (struct json_schema_rule){c->names[c->n], schema};
-        add_call(&c->call, function, w, c->names[c->n]);
-        c->n++;
+        if (name != NULL && (only == NULL || str_eq(name, only)))
+            add_call(c, function, w, loose, any);
     }
-    buf_add_str(&c->call, "\n");
-    if (c->rules != NULL && c->names != NULL && !c->call.failed)
+    buf_add_str(&c->call, w->typed ? "\n" K3_RULES : "\n");
+    if (!c->rules.failed && !c->call.failed)
         return ST_OK;
     calls_deinit(c);
     return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
@@ -414,11 +450,12 @@ static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, con
         return st;
     }
     if (answer != NULL)
-        c.rules[c.n++] = (struct json_schema_rule){"answer", answer};
+        call_rules_add(&c.rules, "answer", answer, NULL);
     buf_printf(&c.call, "root ::= calls%s\ncalls ::= %s\n", answer != NULL ? " | answer" : "",
                parallel ? w->with_more : w->one);
-    st = c.call.failed ? err_set(err, ST_NO_MEMORY, "no memory for a grammar")
-                       : json_schema_rules_to_gbnf(c.rules, c.n, c.call.bytes, gbnf, err);
+    st = c.call.failed || c.rules.failed
+             ? err_set(err, ST_NO_MEMORY, "no memory for a grammar")
+             : json_schema_rules_to_gbnf(c.rules.rules, c.rules.n, c.call.bytes, gbnf, err);
     calls_deinit(&c);
     json_decref(any);
     return st;

@@ -21,8 +21,9 @@ struct constraint_rules {
     bool of_schema;      /* it was made of one, which errors speak of */
     const char *trigger; /* NULL or "": none */
     const char *call;    /* the token of calls; NULL: there are none */
-    const char *opening; /* the token that must come first, before what gbnf says; or NULL */
-    bool ignore_end;     /* the text goes on for as long as the grammar lets it */
+    const char
+        *opening;    /* what must come first, before what gbnf says; or NULL. A few tokens */
+    bool ignore_end; /* the text goes on for as long as the grammar lets it */
 };
 
 /* *out is for one engine_request; free it with out->free(out->state) if the engine does not
@@ -30,8 +31,8 @@ struct constraint_rules {
 enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
                             const struct token_trie *trie, struct err *err);
 
-/* Whether a text can be held to calls or an answer: not if calls have control tokens, or are not
- * JSON. */
+/* Whether a text can be held to calls or an answer: not if what begins calls is a control token,
+ * or arguments are not JSON. In a format whose answers are framed the frame is open already. */
 bool constraint_knows_calls(enum chat_format format);
 /* The control token before calls that can be enforced behind it: an `opening`. NULL: there is
  * none, or calls cannot be enforced. */

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "schema/json_schema.h"
 #include "server/constraint.h"
+#include "server/own_variables.h"
 #include "server/plain_tools.h"
 #include "server/service_internal.h"
 
@@ -309,13 +310,15 @@ static json_t *changed_messages(const struct served_model *m, const struct servi
 static enum status render(const struct served_model *m, const struct service_request *r,
                           bool order, struct prompt *p, struct err *err) {
     json_t *changed = changed_messages(m, r, order);
+    json_t *extra = own_variables(m->style.format, r);
     const struct chat_request request = {.messages = changed != NULL ? changed : r->messages,
                                          .tools = tools_are_plain(m, r) ? NULL : tools_of(r),
-                                         .extra = r->extra,
+                                         .extra = extra,
                                          .add_generation_prompt = true,
                                          .continue_last = r->continue_last};
     enum status st = chat_render(m->chat, &request, &p->text, &p->len, err);
     json_decref(changed);
+    json_decref(extra);
     /* A template's limits say so, and it is the conversation that has reached them. */
     return st == ST_NO_MEMORY ? ST_UNSUPPORTED : st;
 }
@@ -394,8 +397,12 @@ static enum status calls_gbnf(const struct served_model *m, const struct service
     return st;
 }
 
-/* The token before calls that are to be enforced; NULL: there is none. */
-static const char *opening_of(const struct served_model *m, const struct service_request *r) {
+/* What has to come before the text that is to be enforced: the token before calls, or the tag that
+ * begins an answer where the prompt does not end with it. NULL: nothing. */
+static const char *opening_of(const struct served_model *m, const struct service_request *r,
+                              const char *trigger) {
+    if (m->style.format == CHAT_KIMI_K3)
+        return *trigger != '\0' ? m->style.answer_begin : NULL;
     const char *opening = constraint_opening(style_of(m, r).format);
     const struct tokenizer *t = engine_tokenizer(m->engine);
     bool must_call = r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL;
@@ -412,7 +419,7 @@ static enum status gbnf_of(const struct served_model *m, const struct service_re
     bool knows_calls = constraint_knows_calls(style_of(m, r).format);
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     *gbnf = NULL;
-    *order = must_call && !knows_calls && opening_of(m, r) == NULL;
+    *order = must_call && !knows_calls && opening_of(m, r, "") == NULL;
     if (*order)
         return ST_OK;
     if (must_call || (has_form && knows_calls && tools_of(r) != NULL))
@@ -537,11 +544,12 @@ static enum status generate_with(const struct served_model *m, const struct serv
                                  struct generation **out, struct err *err) {
     struct engine_constraint constraint = {0};
     struct generation *g = NULL;
+    const char *trigger = trigger_of(m, p);
     const struct constraint_rules rules = {.gbnf = gbnf,
                                            .of_schema = r->form != FORM_GBNF,
-                                           .trigger = trigger_of(m, p),
+                                           .trigger = trigger,
                                            .call = call_of(m, r),
-                                           .opening = opening_of(m, r),
+                                           .opening = opening_of(m, r, trigger),
                                            .ignore_end = r->ignore_end};
     if (gbnf != NULL)
         TRY(constraint_open(&constraint, &rules, m->trie, err));

@@ -295,6 +295,7 @@ static enum status find_ends(struct tokenizer *t, const struct gguf *g, struct e
         "[e~[",
         "<|tool_response>", /* Gemma 4 waits for what a call gives */
         "<|tools_suffix|>", /* so does Apertus */
+        "<|end_of_msg|>",
         "<end_of_utterance>",
         "<\xef\xbd\x9c"
         "end\xe2\x96\x81"

@@ -154,6 +154,7 @@ static inline void cut_at_end_token(char *text) {
                                        "<|message_sep|>",
                                        "<end_of_sentence>",
                                        "<|end|>",
+                                       "<|end_of_msg|>",
                                        "<SPECIAL_12>"};
     for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
         char *end = strstr(text, ends[i]);

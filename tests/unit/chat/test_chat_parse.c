@@ -47,6 +47,7 @@ static void templates_own_calls_come_back(void **state) {
         {"Kimi-K2-Instruct", CHAT_KIMI, "functions.get_weather:0"},
         {"Kimi-K2-Thinking", CHAT_KIMI, "functions.get_weather:0"},
         {"moonshotai-Kimi-K2", CHAT_KIMI, "functions.get_weather:0"},
+        {"Kimi-K3", CHAT_KIMI_K3, ""},
         {"openai-gpt-oss-120b", CHAT_HARMONY, ""},
         {"ByteDance-Seed-OSS", CHAT_SEED, ""},
         {"deepseek-ai-DeepSeek-V3.2", CHAT_DSML_V32, ""},

@@ -173,6 +173,8 @@ static void counts(void **state) {
     }
 }
 
+#define RESERVED(n) "<|reserved_special_token_" n "|> "
+
 static void wrong_grammars_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -206,6 +208,14 @@ static void wrong_grammars_are_refused(void **state) {
         {"root ::= a | b\na ::= b \"x\" | \"y\"\nb ::= a \"x\" | \"y\"", "calls itself"},
         {"root ::= \"z\" | a\na ::= \"q\"? b\nb ::= c\nc ::= \"q\"? b", "calls itself"},
         {"root ::= \"a\" root", "endless"},
+        {"root ::= <x", "line 1: the name of a token does not end"},
+        {"root ::= <x\n>", "line 1: the name of a token does not end"},
+        {"root ::= <\xff>", "not valid UTF-8"},
+        {"root ::= <|eot_id|>", "a token that ends the turn"},
+        {"root ::= " RESERVED("0") RESERVED("1") RESERVED("2") RESERVED("3") RESERVED("4")
+             RESERVED("5") RESERVED("6") RESERVED("7") RESERVED("8") RESERVED("9")
+                 RESERVED("10") RESERVED("11"),
+         "names too many tokens"},
         {"root ::= a\na ::= \"(\" b \")\"\nb ::= a a", "endless"},
         {"root ::= []", "endless"},
         {"root ::= ((((((((((\"a\"{9}){9}){9}){9}){9}){9}){9}){9}){9}){9})", "too large"},
@@ -495,6 +505,59 @@ static void masks_by_their_definition(void **state) {
 }
 
 /* As deep as rules may nest, and one less. */
+static int32_t token_of(const char *text) {
+    int32_t id = tokenizer_find(tokenizer, text, strlen(text));
+    assert_true(id >= 0);
+    return id;
+}
+
+static bool mask_has(struct grammar_matcher *m, int32_t id) {
+    const uint64_t *mask;
+    struct err err;
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
+    return mask[id / 64] >> id % 64 & 1;
+}
+
+/* Tokens that no text is made of. Their characters are another thing; a name that is no token's is
+ * its characters. */
+static void named_tokens(void **state) {
+    (void)state;
+    const int32_t begin = token_of("<|start_header_id|>"), end = token_of("<|end_header_id|>");
+    struct grammar *g =
+        open_grammar("root ::= <|start_header_id|> text <|end_header_id|> <x\"y>\n"
+                     "text ::= [^0-9]+\n");
+    struct grammar_matcher *m = open_matcher(g);
+    assert_true(mask_has(m, begin));
+    assert_false(mask_has(m, end));
+    assert_false(mask_has(m, token_of("<")));
+    assert_false(grammar_matcher_accept_bytes(m, "<|start_header_id|>", 19));
+    assert_false(grammar_matcher_accept_bytes(m, "\xf5", 1)); /* what stands for it within */
+    assert_false(grammar_matcher_accept(m, end));
+    check_mask(g, m);
+    assert_true(grammar_matcher_accept(m, begin));
+    assert_false(mask_has(m, begin));
+    assert_false(mask_has(m, end));
+    check_mask(g, m);
+    assert_true(grammar_matcher_accept_bytes(m, "<|end_header_id|>", 17));
+    assert_true(mask_has(m, end));
+    assert_true(mask_has(m, token_of("<")));
+    check_mask(g, m);
+    const uint64_t *mask;
+    assert_false(grammar_matcher_known(m, begin, &mask));
+    assert_true(grammar_matcher_accept(m, end));
+    assert_false(grammar_matcher_accept(m, end));
+    assert_true(mask_has(m, token_of("<")));
+    assert_true(grammar_matcher_accept_bytes(m, "<x\"y>", 5));
+    assert_true(grammar_matcher_may_end(m));
+    grammar_matcher_close(m);
+    /* What has been asked once is known: by these tokens, too. */
+    m = open_matcher(g);
+    assert_true(grammar_matcher_known(m, begin, &mask));
+    assert_false(mask[end / 64] >> end % 64 & 1);
+    grammar_matcher_close(m);
+    grammar_close(g);
+}
+
 static void masks_at_the_end_of_nesting(void **state) {
     (void)state;
     char text[GRAMMAR_MAX_DEPTH + 1] = "";
@@ -688,6 +751,7 @@ int main(void) {
         cmocka_unit_test(a_grammar_has_a_budget),
         cmocka_unit_test(what_is_known),
         cmocka_unit_test(masks_by_their_definition),
+        cmocka_unit_test(named_tokens),
         cmocka_unit_test(masks_at_the_end_of_nesting),
         cmocka_unit_test(words_in_a_row_take_little_work),
         cmocka_unit_test(a_mask_is_what_accept_says),

@@ -763,20 +763,27 @@ static void several_schemas_in_one_grammar(void **state) {
     (void)state;
     json_t *a = parse("{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"type\":\"integer\"}}}");
     json_t *b = parse("{\"$ref\":\"#/$defs/x\",\"$defs\":{\"x\":{\"const\":\"y\"}}}");
-    const struct json_schema_rule rules[] = {{"first", a}, {"second", b}};
+    json_t *c = parse("{\"$ref\":\"#/$defs/x\"}"); /* a part of a */
+    const struct json_schema_rule rules[] = {{.name = "first", .schema = a},
+                                             {.name = "second", .schema = b},
+                                             {.name = "third", .schema = c, .root = a}};
     char *gbnf;
     struct grammar *g;
     struct err err;
-    assert_int_equal(json_schema_rules_to_gbnf(
-                         rules, 2, "root ::= \"<\" first \">\" ws second\n", &gbnf, &err),
-                     ST_OK);
+    assert_int_equal(
+        json_schema_rules_to_gbnf(
+            rules, 3, "root ::= \"<\" first \">\" ws second | \"+\" third\n", &gbnf, &err),
+        ST_OK);
     assert_int_equal(grammar_open(&g, gbnf, strlen(gbnf), trie, &err), ST_OK);
     assert_int_equal(reads(g, "<12> \"y\""), 'w');
     assert_int_equal(reads(g, "<\"y\">"), 'n');
+    assert_int_equal(reads(g, "+12"), 'w');
+    assert_int_equal(reads(g, "+\"y\""), 'n');
     grammar_close(g);
     mem_free(gbnf);
     json_decref(a);
     json_decref(b);
+    json_decref(c);
 }
 
 int main(void) {

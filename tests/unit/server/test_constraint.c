@@ -279,6 +279,18 @@ static void add_event(void *arg, const struct chat_event *e) {
     strncat(text, e->text, e->len);
 }
 
+#define K3_MARKS "<|open|><|close|>"
+#define K3_OPEN(tag) "<|open|>" tag "<|sep|>"
+#define K3_CLOSE(tag) "<|close|>" tag "<|sep|>"
+#define K3_ARGUMENT(key, type, value) \
+    K3_OPEN("argument key=\"" key "\" type=\"" type "\"") value K3_CLOSE("argument")
+#define K3_CALL(name, arguments) \
+    K3_CLOSE("response")         \
+    K3_OPEN("tools")             \
+    K3_OPEN("call tool=\"" name "\" index=\"1\"") arguments K3_CLOSE("call") K3_CLOSE("tools")
+#define K3_ADD \
+    K3_OPEN("call tool=\"add\" index=\"1\"") K3_ARGUMENT("a", "number", "1") K3_CLOSE("call")
+
 /* What is enforced is what is read: the grammar takes these texts, and the parser finds the calls
  * in them, behind the token that opens them. */
 static void test_enforced_calls_are_read(void **state) {
@@ -316,6 +328,11 @@ static void test_enforced_calls_are_read(void **state) {
          "\"parameters\": {}}]"},
         {CHAT_APERTUS, "", "[{\"add\": {\"a\": 1}}]", "[{\"add\": {\"a\": 1}}, {\"sub\": {}}]"},
         {CHAT_GEMMA, "", "call:add{\"a\": 1}", NULL},
+        {CHAT_KIMI_K3, K3_OPEN("response"),
+         K3_CLOSE("response") K3_OPEN("tools") K3_ADD K3_CLOSE("tools"),
+         K3_CLOSE("response") K3_OPEN("tools") K3_ADD K3_OPEN("call tool=\"sub\" index=\"2\"")
+             K3_OPEN("json type=\"object\"") "{}" K3_CLOSE("json") K3_CLOSE("call")
+                 K3_CLOSE("tools") K3_CLOSE("message")},
     };
     json_t *tools = json_loads(
         "[{\"type\":\"function\",\"function\":{\"name\":\"add\",\"parameters\":{\"type\":\"object\","
@@ -346,12 +363,14 @@ static void test_enforced_calls_are_read(void **state) {
         assert_true(reads(grammar, text));
         assert_false(reads(grammar, "other"));
         struct chat_parser *p;
-        const struct chat_parse_options o = {.style = {format, "", "", "", ""},
-                                             .prompt = cases[i / 2].prompt,
-                                             .prompt_len = strlen(cases[i / 2].prompt),
-                                             .tools = tools,
-                                             .on_event = add_event,
-                                             .arg = read};
+        const struct chat_style plain = {format, "", "", "", ""};
+        const struct chat_parse_options o = {
+            .style = format == CHAT_KIMI_K3 ? chat_style_detect(K3_MARKS, NULL, NULL) : plain,
+            .prompt = cases[i / 2].prompt,
+            .prompt_len = strlen(cases[i / 2].prompt),
+            .tools = tools,
+            .on_event = add_event,
+            .arg = read};
         assert_int_equal(chat_parser_open(&p, &o, &err), ST_OK);
         if (opening != NULL)
             assert_int_equal(chat_parser_put(p, opening, strlen(opening), &err), ST_OK);
@@ -363,6 +382,117 @@ static void test_enforced_calls_are_read(void **state) {
         mem_free(gbnf);
     }
     json_decref(tools);
+}
+
+/* Arguments that say what they are: each as its schema says, in the schema's order; as one object
+ * where that says more of them. */
+static void test_typed_arguments(void **state) {
+    (void)state;
+    static const char text[] =
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":"
+        "\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"description\":\"d\"},\"n\":{"
+        "\"type\":\"integer\",\"minimum\":0},\"e\":{\"enum\":[\"x y\",1,null]},\"o\":{\"$ref\":"
+        "\"#/$defs/O\"},\"m\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},\"l\":{"
+        "\"type\":[\"boolean\",\"array\"]},\"a\\\"&\":{}},\"required\":[\"s\",\"n\"],"
+        "\"additionalProperties\":false,\"$defs\":{\"O\":{\"type\":\"object\",\"properties\":{\"p\":"
+        "{\"$ref\":\"#/$defs/P\"}},\"required\":[\"p\"],\"additionalProperties\":false},\"P\":{"
+        "\"const\":7}}}}},{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{"
+        "\"type\":\"object\",\"properties\":{\"s\":{\"type\":\"string\",\"maxLength\":2}},"
+        "\"required\":[\"s\"]}}},{\"type\":\"function\",\"function\":{\"name\":\"h\",\"parameters\":"
+        "{\"type\":\"object\",\"properties\":{},\"additionalProperties\":false}}},"
+        "{\"type\":\"function\",\"function\":{\"name\":\"any\"}}]";
+#define S K3_ARGUMENT("s", "string", "it")
+#define N K3_ARGUMENT("n", "number", "5")
+#define BLOCK(json) K3_OPEN("json type=\"object\"") json K3_CLOSE("json")
+    static const struct {
+        const char *text;
+        bool fits;
+    } cases[] = {
+        {K3_CALL("f", S N), true},
+        {K3_CALL("f", N S), false},
+        {K3_CALL("f", S), false},
+        {K3_CALL("f", S N N), false},
+        {K3_CALL("f", ""), false},
+        {K3_CALL("f", BLOCK("{\"s\": \"it\", \"n\": 5}")), false},
+        {K3_CALL("f", K3_ARGUMENT("s", "string", "\"<<|<|\n<|>|c <|") N), true},
+        {K3_CALL("f", K3_ARGUMENT("s", "string", "") N), true},
+        {K3_CALL("f", K3_ARGUMENT("s", "string", "a<|close|>b") N), false},
+        {K3_CALL("f", K3_ARGUMENT("s", "string", "a<|<<|close|>") N), false},
+        {K3_CALL("f", K3_ARGUMENT("s", "number", "1") N), false},
+        {K3_CALL("f", S K3_ARGUMENT("n", "number", "-5")), false},
+        {K3_CALL("f", S N K3_ARGUMENT("e", "string", "x y")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("e", "number", "1")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("e", "null", "null")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("e", "string", "1")), false},
+        {K3_CALL("f", S N K3_ARGUMENT("o", "object", "{\"p\": 7}")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("o", "object", "{\"p\": 8}")), false},
+        {K3_CALL("f", S N K3_ARGUMENT("m", "string", "5")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("m", "null", "null")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("m", "number", "5")), false},
+        {K3_CALL("f", S N K3_ARGUMENT("l", "array", "[1, \"\"]")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("l", "boolean", "false")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("a&quot;&amp;", "object", "{\"k\": []}")), true},
+        {K3_CALL("f", S N K3_ARGUMENT("a&quot;&amp;", "string", "{}")), true},
+        {K3_CALL("g", BLOCK("{\"s\": \"it\"}")), true},
+        {K3_CALL("g", BLOCK("{\"s\": \"its\"}")), false},
+        {K3_CALL("g", S), false},
+        {K3_CALL("h", ""), true},
+        {K3_CALL("h", S), false},
+        {K3_CALL("any", ""), true},
+        {K3_CALL("any", BLOCK("{\"s\": [1]}")), true},
+        {K3_CALL("any", BLOCK("5")), false},
+        {K3_CALL("none", ""), false},
+        {"{\"x\": 1}", true}, /* the answer instead */
+        {"so", false},
+    };
+    json_t *tools = json_loads(text, 0, NULL), *answer = json_pack("{s:s}", "type", "object");
+    assert_non_null(tools);
+    char *gbnf = NULL;
+    struct err err = {.text = ""};
+    struct grammar *grammar = NULL;
+    if (constraint_tool_gbnf(CHAT_KIMI_K3, tools, NULL, true, answer, &gbnf, &err) != ST_OK ||
+        grammar_open(&grammar, gbnf, strlen(gbnf), trie, &err) != ST_OK)
+        fail_msg("%s\n%s", err.text, gbnf != NULL ? gbnf : "");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        if (reads(grammar, cases[i].text) != cases[i].fits)
+            print_message("%s\n%s\n", cases[i].text, gbnf);
+        assert_int_equal(reads(grammar, cases[i].text), cases[i].fits);
+    }
+    grammar_close(grammar);
+    mem_free(gbnf);
+    json_decref(tools);
+    json_decref(answer);
+#undef S
+#undef N
+#undef BLOCK
+}
+
+/* An opening that no single token has: its tokens, one after the other. */
+static void test_an_opening_of_several_tokens(void **state) {
+    (void)state;
+    static const char opening[] = CALL "answer" CALL;
+    struct engine_constraint c;
+    int32_t *ids;
+    size_t n;
+    const struct constraint_rules rules = {.gbnf = "root ::= \"ab\"", .opening = opening};
+    assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
+    assert_int_equal(tokenize(t, opening, strlen(opening), TOKENIZE_SPECIAL, &ids, &n, NULL),
+                     ST_OK);
+    assert_true(n >= 3 && ids[0] == token(CALL) && ids[n - 1] == token(CALL));
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(may(&c, token("a")), ids[i] == token("a"));
+        assert_int_equal(may(&c, token("<|im_end|>")), 0);
+        assert_int_equal(may(&c, ids[i]), 1);
+        struct engine_constraint other = c; /* a choice beside it stands where this one does */
+        other.state = c.clone(c.state);
+        assert_int_equal(may(&other, ids[i]), 1);
+        other.free(other.state);
+        c.accept(c.state, ids[i]);
+    }
+    assert_int_equal(may(&c, token(CALL)), 0);
+    assert_int_equal(may(&c, token("a")), 1);
+    c.free(c.state);
+    mem_free(ids);
 }
 
 int main(void) {
@@ -377,6 +507,8 @@ int main(void) {
         cmocka_unit_test(test_an_opening),
         cmocka_unit_test(test_enforced_calls_are_read),
         cmocka_unit_test(test_references_within_parameters),
+        cmocka_unit_test(test_typed_arguments),
+        cmocka_unit_test(test_an_opening_of_several_tokens),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
