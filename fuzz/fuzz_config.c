@@ -5,8 +5,8 @@
  * of DATA_BYTES). Seeds: corpus/config. */
 #include "arch/hparams.h"
 #include "base/status.h"
-#include "format/hf_folder.h"
 #include "format/rows.h"
+#include "hf/hf_folder.h"
 #include "tokenizer/tokenizer.h"
 #include "weights/weights.h"
 

@@ -1,7 +1,7 @@
 /* fuzz_safetensors: any bytes are refused with a sentence, or become tensors that can be read
  * to their last byte and share none. Seeds: corpus/safetensors. */
 #include "base/status.h"
-#include "format/safetensors.h"
+#include "hf/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

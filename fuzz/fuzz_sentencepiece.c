@@ -1,7 +1,7 @@
 /* fuzz_sentencepiece: any bytes are refused with a sentence, or become pieces that lie inside
  * them. Seeds: corpus/sentencepiece. */
 #include "base/status.h"
-#include "format/sentencepiece.h"
+#include "hf/sentencepiece.h"
 
 #include <math.h>
 #include <stdlib.h>

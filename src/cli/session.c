@@ -10,6 +10,7 @@
 #include "cli/nodes.h"
 #include "fabric/launch_env.h"
 #include "format/gguf.h"
+#include "hf/hf_folder.h"
 #include "tokenizer/pretokenizer.h"
 #include "weights/plan.h"
 
@@ -204,7 +205,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
 
 static enum status check_model(const char *path, struct err *err) {
     struct gguf *g;
-    if (session_args.model == NULL || gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
+    if (session_args.model == NULL || hf_open_any(&g, session_args.model, NULL, NULL) != ST_OK)
         return ST_OK; /* its reader will say why not */
     enum status st = gguf_check_output(g, path, err);
     gguf_close(g);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
+#include "hf/hf_folder.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -267,7 +268,7 @@ enum status model_files_find_heads(struct model_files *m, const char *path, stru
     struct gguf *g;
     if (m->folder)
         return ST_OK;
-    TRY(gguf_open(&g, path, NULL, err));
+    TRY(hf_open_any(&g, path, NULL, err));
     for (size_t i = 0; i < m->n; i++)
         m->list[i].head = m->list[i].bytes;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {

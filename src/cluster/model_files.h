@@ -44,7 +44,7 @@ enum status model_files_read(struct model_files *out, const char *path, struct e
 void model_files_deinit(struct model_files *m);
 
 /* Fills in the heads of a GGUF's parts, so that a rank elsewhere may do with these and its
- * slices. Nothing to do for a folder. What is wrong about the file: as gguf_open(). */
+ * slices. Nothing to do for a folder. What is wrong about the file: as hf_open_any(). */
 enum status model_files_find_heads(struct model_files *m, const char *path, struct err *err);
 bool model_files_have_heads(const struct model_files *m);
 

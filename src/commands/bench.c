@@ -6,6 +6,7 @@
 #include "cli/session.h"
 #include "commands/bench_links.h"
 #include "format/gguf.h"
+#include "hf/hf_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,7 +252,7 @@ static int default_prompt(void) {
     struct gguf_str arch;
     char key[128];
     uint32_t n_ctx = 0;
-    if (gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
+    if (hf_open_any(&g, session_args.model, NULL, NULL) != ST_OK)
         return PROMPT_DEFAULT; /* opening says why */
     if (gguf_str(g, "general.architecture", &arch, NULL) == ST_OK) {
         snprintf(key, sizeof key, "%.*s.context_length", (int)MIN(arch.len, (size_t)64),

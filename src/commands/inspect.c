@@ -7,6 +7,7 @@
 #include "cli/model_names.h"
 #include "format/gguf.h"
 #include "format/rows.h"
+#include "hf/hf_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -439,7 +440,7 @@ int cmd_inspect(int argc, char **argv) {
     struct gguf *g;
     struct err err;
     const struct gguf_options any = {.header_only = true};
-    enum status st = gguf_open(&g, model, &any, &err);
+    enum status st = hf_open_any(&g, model, &any, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     status = 0;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/session.h"
+#include "hf/hf_folder.h"
 #include "model/model.h"
 #include "ranks/instance.h"
 #include "ranks/placement.h"
@@ -219,7 +220,7 @@ static enum status configure(struct planned *p, struct err *err) {
 
 static enum status plan_all(struct planned *p, struct err *err) {
     const struct gguf_options header = {.header_only = true};
-    TRY(gguf_open(&p->g, session_args.model, &header, err));
+    TRY(hf_open_any(&p->g, session_args.model, &header, err));
     TRY(hparams_read(&p->hp, p->g, err));
     TRY(configure(p, err));
     TRY(make_plan(p, err));

@@ -6,6 +6,7 @@
 #include "cli/model_names.h"
 #include "cli/progress.h"
 #include "convert/quantize_file.h"
+#include "hf/hf_folder.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -62,7 +63,7 @@ static int convert(const char *in, const char *out, struct quantize_options opts
     struct quantize_report report;
     struct cli_progress progress;
     struct tokenizer *t;
-    enum status st = gguf_open(&g, in, NULL, &err);
+    enum status st = hf_open_any(&g, in, NULL, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     /* A model whose tokenizer lockstep cannot use is converted anyway. */

@@ -6,6 +6,7 @@
 #include "chat/chat.h"
 #include "cli/cli.h"
 #include "cli/model_names.h"
+#include "hf/hf_folder.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -85,7 +86,7 @@ static enum status run_file(const char *path, const char *case_path, struct err 
 static enum status open_model(const char *path, struct chat **chat, struct err *err) {
     struct gguf *g;
     struct tokenizer *t;
-    TRY(gguf_open(&g, path, NULL, err));
+    TRY(hf_open_any(&g, path, NULL, err));
     enum status st = tokenizer_open(&t, g, err);
     gguf_close(g);
     if (st == ST_OK) {

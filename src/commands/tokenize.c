@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/model_names.h"
+#include "hf/hf_folder.h"
 #include "tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -205,7 +206,7 @@ int cmd_tokenize(int argc, char **argv) {
     struct gguf *g;
     struct tokenizer *t;
     struct err err;
-    enum status st = gguf_open(&g, model, NULL, &err);
+    enum status st = hf_open_any(&g, model, NULL, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     st = tokenizer_open(&t, g, &err);

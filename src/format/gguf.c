@@ -1,5 +1,5 @@
 /* gguf.c: opens one model from its files. It maps each part, has gguf_parse.c check it, joins
- * the tensors of a split model, and looks up keys and tensors. hf_folder.c opens folders.
+ * the tensors of a split model, and looks up keys and tensors.
  * Immutable once opened. */
 #include "format/gguf.h"
 
@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf_parse.h"
-#include "format/hf_folder.h"
 
 #include <limits.h>
 #include <math.h>
@@ -241,21 +240,17 @@ static enum status open_parts(struct gguf **out, struct file_map first,
     return ST_OK;
 }
 
-static enum status open_path(struct gguf **out, const char *path,
-                             const struct gguf_options *opts, struct err *err) {
-    struct stat sb;
-    if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
-        return hf_open(out, path, err);
-    struct file_map first;
-    TRY(file_map_open(&first, path, err));
-    return open_parts(out, first, opts, err);
+static void guard_parts(struct gguf *g) {
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        file_map_guard(&g->parts[i]);
 }
 
 enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
                       struct err *err) {
-    TRY(open_path(out, path, opts, err));
-    for (uint32_t i = 0; i < (*out)->n_parts; i++)
-        file_map_guard(&(*out)->parts[i]);
+    struct file_map first;
+    TRY(file_map_open(&first, path, err));
+    TRY(open_parts(out, first, opts, err));
+    guard_parts(*out);
     return ST_OK;
 }
 
@@ -289,6 +284,7 @@ enum status gguf_open_made(struct gguf **out, struct gguf_made *made, struct err
     g->n_parts = made->n_parts;
     g->owned = made->owned;
     g->n_owned = made->n_owned;
+    guard_parts(g);
     *made = (struct gguf_made){0};
     *out = g;
     return ST_OK;

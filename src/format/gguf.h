@@ -1,8 +1,8 @@
 /* gguf.h: a model's metadata and tensors, read from memory maps, checked once, then trusted.
  *
  * gguf_open() reads one GGUF v2 or v3 file, or all parts of a split model
- * (NAME-00001-of-0000N.gguf: any part may be given). It also reads a Hugging Face folder
- * (hf_folder.h), which then looks like a GGUF whose tensors' rows are made on demand (rows.h).
+ * (NAME-00001-of-0000N.gguf: any part may be given). A Hugging Face folder looks like a GGUF whose
+ * tensors' rows are made on demand (rows.h): hf_folder.h opens both.
  *
  * It refuses hostile files with one sentence. After ST_OK, every string is in bounds, every
  * array has the length that it claims, every tensor's data lies inside its part, and nothing
@@ -77,7 +77,7 @@ struct gguf_options {
     bool folder; /* the header that hf_folder.c makes: types of its own */
 };
 
-/* path: a file, the first part of a split model, or a folder. opts may be NULL. */
+/* path: a file, or a part of a split model. opts may be NULL. */
 enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
                       struct err *err);
 void gguf_close(struct gguf *g); /* NULL is fine */

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch_env.h"
+#include "hf/hf_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +37,7 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
     TRY(kernels_select(&r->kernels, err));
     const struct gguf_options opts = {.header_only = r->job.source != NULL};
     if (r->g == NULL)
-        TRY(gguf_open(&r->g, r->job.model_path, &opts, err));
+        TRY(hf_open_any(&r->g, r->job.model_path, &opts, err));
     TRY(hparams_read(&r->hp, r->g, err));
     TRY(weights_check(r->g, &r->hp, err));
     return make_plan(r, err);

@@ -71,7 +71,7 @@ static enum status read_model(struct tokenizer *t, const struct gguf *g, struct 
 }
 
 /* A folder has patterns instead of a name, and says itself what merges are for
- * (format/hf_folder.h). */
+ * (hf/hf_folder.h). */
 static enum status open_patterns(struct tokenizer *t, const struct gguf *g,
                                  const struct gguf_array *patterns, struct err *err) {
     TRY(optional_bool(g, "tokenizer.lockstep.ignore_merges", &t->ignore_merges, err));
@@ -176,7 +176,7 @@ static void strip_as_phi3(struct tokenizer *t) {
     }
 }
 
-/* A folder says it of each token (format/hf_tokenizer.c). */
+/* A folder says it of each token (hf/hf_tokenizer.c). */
 static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct err *err) {
     static const char left[] = "tokenizer.lockstep.strips_left",
                       right[] = "tokenizer.lockstep.strips_right";
@@ -223,7 +223,7 @@ static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, str
     /* Gemma's vocabularies want none; Ollama's converter leaves the key out. */
     t->add_space_prefix = t->v.kind == VOCAB_SPM && !is_of_arch(g, "gemma3");
     TRY(optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err));
-    /* A folder's Metaspace (format/hf_tokenizer.c). */
+    /* A folder's Metaspace (hf/hf_tokenizer.c). */
     TRY(optional_bool(g, "tokenizer.lockstep.prefix_unless_space", &t->prefix_unless_space,
                       err));
     return optional_bool(g, "tokenizer.lockstep.prefix_first", &t->prefix_first, err);

@@ -3,7 +3,7 @@
 
 The mapping is written here a second time, from the names and shapes that transformers' modeling_*.py
 and mlx-lm's models/*.py use, and from the rotary conventions of their papers; it shares nothing with
-src/format/hf_*.c. Where a format does not hold the GGUF's numbers exactly (Gemma's norms less one,
+src/hf/hf_*.c. Where a format does not hold the GGUF's numbers exactly (Gemma's norms less one,
 computed RoPE factors, quantized weights), --gguf writes a second GGUF with the numbers that
 the folder does hold.
 

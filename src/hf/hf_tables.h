@@ -1,9 +1,9 @@
 /* hf_tables.h: tables of keys, settings and names that several architectures of hf_archs.c and
  * hf_layered_archs.c share, and what their rows are written with. */
-#ifndef LOCKSTEP_FORMAT_HF_TABLES_H
-#define LOCKSTEP_FORMAT_HF_TABLES_H
+#ifndef LOCKSTEP_HF_HF_TABLES_H
+#define LOCKSTEP_HF_HF_TABLES_H
 
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #define U32(key, name) \
     { key, GGUF_U32, name, NULL, NAN }

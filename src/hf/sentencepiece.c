@@ -1,6 +1,6 @@
 /* sentencepiece.c: reads the protocol buffer in tokenizer.model. Unknown fields are skipped. If
  * a field is repeated, the last value counts, as in any protocol buffer. */
-#include "format/sentencepiece.h"
+#include "hf/sentencepiece.h"
 
 #include "base/mem.h"
 #include "base/util.h"

@@ -5,7 +5,7 @@
  * loaded. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* hf_layered_archs.c: the tables of architectures whose config.json says what GGUF has in other
  * words: other numbers for other layers, or lists. hf_layered.c has the rest of each. */
 #include "base/util.h"
-#include "format/hf_tables.h"
+#include "hf/hf_tables.h"
 
 /* ---- Gemma 4 and 3n ------------------------------------------------------------------ */
 

@@ -1,7 +1,7 @@
 /* hf_sources.c: the forms in which a folder keeps numbers: plain, or codes with scales in other
  * tensors, whose names depend on the form. */
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * split. Accepted are models that merge pieces by score, have a piece for every byte, and
  * change only spaces in the text: those of Llama, Mistral, Gemma and Phi-3. Pure: reads only
  * the bytes. */
-#ifndef LOCKSTEP_FORMAT_SENTENCEPIECE_H
-#define LOCKSTEP_FORMAT_SENTENCEPIECE_H
+#ifndef LOCKSTEP_HF_SENTENCEPIECE_H
+#define LOCKSTEP_HF_SENTENCEPIECE_H
 
 #include "base/status.h"
 #include "format/gguf.h"

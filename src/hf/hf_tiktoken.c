@@ -7,7 +7,7 @@
  * "<|reserved_token_N|>". */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <sodium.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* safetensors.c: the header's parser. jansson reads the JSON (it limits depth and refuses
  * duplicate keys). Every number in it is checked here before it is used. */
-#include "format/safetensors.h"
+#include "hf/safetensors.h"
 
 #include "base/mem.h"
 #include "base/util.h"

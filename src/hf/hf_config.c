@@ -1,7 +1,7 @@
 /* hf_config.c: config.json to GGUF keys, by the tables of hf_archs.c. A setting that lockstep
  * cannot compute is refused by name, never ignored. hf_rope.c handles RoPE. */
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <stdio.h>
 

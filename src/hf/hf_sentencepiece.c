@@ -2,8 +2,8 @@
  * Llama, Mistral and Gemma. The file has the pieces. Special tokens that were added later are
  * in tokenizer_config.json, or in even older folders in added_tokens.json. */
 #include "base/util.h"
-#include "format/hf_impl.h"
-#include "format/sentencepiece.h"
+#include "hf/hf_impl.h"
+#include "hf/sentencepiece.h"
 
 #include <stdio.h>
 #include <stdlib.h>

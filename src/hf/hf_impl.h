@@ -1,12 +1,12 @@
 /* hf_impl.h: shared declarations of the hf_*.c files, which open a folder. */
-#ifndef LOCKSTEP_FORMAT_HF_IMPL_H
-#define LOCKSTEP_FORMAT_HF_IMPL_H
+#ifndef LOCKSTEP_HF_HF_IMPL_H
+#define LOCKSTEP_HF_HF_IMPL_H
 
 #include "base/file_map.h"
 #include "format/gguf_parse.h"
 #include "format/gguf_write.h"
 #include "format/rows.h"
-#include "format/safetensors.h"
+#include "hf/safetensors.h"
 
 #include <jansson.h>
 #include <math.h>

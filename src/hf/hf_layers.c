@@ -2,7 +2,7 @@
  * spaces. config.json lists the layers, and GGUF has keys of its own for each kind. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 #include "base/exact.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <stdio.h>
 

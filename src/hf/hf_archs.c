@@ -1,7 +1,7 @@
 /* hf_archs.c: the architectures that config.json may name. Their tables say where each GGUF key
  * has its value, which settings must have one value, and which tensor becomes which. */
 #include "base/util.h"
-#include "format/hf_tables.h"
+#include "hf/hf_tables.h"
 
 const struct hf_key hf_common_keys[] = {
     U32("context_length", "max_position_embeddings"),

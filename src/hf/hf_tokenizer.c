@@ -9,7 +9,7 @@
  * comes first. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <limits.h>
 #include <stdio.h>

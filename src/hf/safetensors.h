@@ -4,8 +4,8 @@
  * every tensor has a type of known size and a shape whose product matches its number of bytes,
  * and lies inside the data. No two overlap, and no two have the same name. Pure: reads only the
  * bytes. */
-#ifndef LOCKSTEP_FORMAT_SAFETENSORS_H
-#define LOCKSTEP_FORMAT_SAFETENSORS_H
+#ifndef LOCKSTEP_HF_SAFETENSORS_H
+#define LOCKSTEP_HF_SAFETENSORS_H
 
 #include "base/status.h"
 

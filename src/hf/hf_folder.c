@@ -1,15 +1,16 @@
 /* hf_folder.c: opens a folder: finds its files, joins the tensors of its shards, and has the
  * other hf_*.c files make keys and rows. */
-#include "format/hf_folder.h"
+#include "hf/hf_folder.h"
 
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/hf_impl.h"
+#include "hf/hf_impl.h"
 
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_CONFIG_BYTES ((size_t)16 << 20)
@@ -296,4 +297,11 @@ enum status hf_open(struct gguf **out, const char *path, struct err *err) {
         st = hand_over(&f, out, err);
     hf_deinit(&f);
     return st;
+}
+
+enum status hf_open_any(struct gguf **out, const char *path, const struct gguf_options *opts,
+                        struct err *err) {
+    struct stat sb;
+    return stat(path, &sb) == 0 && S_ISDIR(sb.st_mode) ? hf_open(out, path, err)
+                                                       : gguf_open(out, path, opts, err);
 }
