@@ -68,18 +68,37 @@ static void change(const struct tensor_rows *s, const uint8_t *values, uint64_t 
     }
 }
 
+/* e8m0 */
+static float power_of_two(uint8_t e) {
+    const uint32_t bits = e == 0 ? 0x00400000u : e == 255 ? 0x7fc00000u : (uint32_t)e << 23;
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
 static void fp8_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
                        uint64_t end, uint8_t *out) {
-    size_t size = qtype_info(s->scale_type)->block_bytes;
+    size_t size = s->scale_exponents ? 1 : qtype_info(s->scale_type)->block_bytes;
     for (uint64_t b = begin / QK; b < end / QK; b++) {
         struct block_f8_e4m3 block;
-        block.d = get_float(s->scale_type, at->scales + b * QK / s->scale_cols * size);
+        const uint8_t *scale = at->scales + b * QK / s->scale_cols * size;
+        block.d = s->scale_exponents ? power_of_two(*scale) : get_float(s->scale_type, scale);
         memcpy(block.qs, at->values + b * QK, QK);
         for (int i = 0; i < QK; i++)
             if ((block.qs[i] & 0x7f) == 0x7f) /* NaN: the kernels look at the scale only */
                 block.d = NAN;
         memcpy(out, &block, sizeof block);
         out += sizeof block;
+    }
+}
+
+static void narrow(const uint8_t *values, uint64_t begin, uint64_t end, uint8_t *out) {
+    for (uint64_t c = begin; c < end; c++) {
+        int64_t wide;
+        memcpy(&wide, values + c * sizeof wide, sizeof wide);
+        int32_t v = wide < 0 || wide > INT32_MAX ? -1 : (int32_t)wide;
+        memcpy(out, &v, sizeof v);
+        out += sizeof v;
     }
 }
 
@@ -180,6 +199,9 @@ static void convert(const struct gguf_tensor *t, const struct row_at at, uint64_
     case ROWS_PLUS_ONE:
     case ROWS_NEG_EXP:
         change(s, at.values, begin, end, out);
+        break;
+    case ROWS_I64:
+        narrow(at.values, begin, end, out);
         break;
     case ROWS_FP8:
         fp8_blocks(s, &at, begin, end, out);

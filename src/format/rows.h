@@ -15,6 +15,7 @@ enum rows_form {
     ROWS_PLAIN,    /* f32, f16, bf16 */
     ROWS_PLUS_ONE, /* the same, as f32, plus 1 */
     ROWS_NEG_EXP,  /* the same, x becomes -exp(x) as f32 */
+    ROWS_I64,      /* -> QT_I32; what 32 bits do not hold becomes -1 */
     ROWS_FP8,      /* e4m3 bytes, a scale for scale_rows x scale_cols of them -> QT_F8_E4M3 */
     ROWS_MXFP4,    /* gpt-oss, MLX: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
@@ -44,6 +45,7 @@ struct tensor_rows {
     uint64_t row_bytes;       /* from one row of values to the next */
     uint64_t col_bytes;       /* ROWS_PLAIN: from one value of a row to the next */
     enum qtype scale_type;    /* ROWS_FP8: f32, f16 or bf16; ROWS_INT4: f16 or bf16 */
+    bool scale_exponents;     /* ROWS_FP8: not that, but bytes e: 2^(e - 127), 255 is NaN */
     uint64_t scale_row_bytes; /* from one row of scales (and biases) to the next */
     uint32_t scale_rows;      /* rows that share a row of scales */
     uint32_t scale_cols;      /* values of a row that share a scale */

@@ -400,7 +400,8 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
     TRY(limit_context(f, err));
     if (f->arch->mla)
         TRY(put_mla(f, err));
-    TRY(put_gating(f, err));
+    if (!f->arch->own_gating)
+        TRY(put_gating(f, err));
     TRY(put_layer_lists(f, err));
     TRY(put_attention_scale(f, err));
     return hf_put_rope(f, err);

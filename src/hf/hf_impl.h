@@ -118,6 +118,7 @@ struct hf_arch {
     bool tiled_heads;                         /* GGUF tiles the value heads of delta nets */
     bool no_experts;                          /* this row is for models without experts */
     bool sigmoid;                             /* of a router, where config.json does not say */
+    bool own_gating;                          /* put writes which it is */
     uint32_t default_heads, default_kv_heads; /* where config.json names none; 0: it must */
     /* Keys that no table can say, and checks; NULL: none. */
     enum status (*put)(struct hf_folder *f, struct err *err);
@@ -170,7 +171,12 @@ enum status hf_read_config(struct hf_folder *f, struct err *err);
 /* hf_layers.c. The keys that say what each layer is, once the heads are counted. */
 enum status hf_put_layers(struct hf_folder *f, struct err *err);
 
-/* hf_layered.c. What hf_arch.put is for the families of hf_layered_archs.c. */
+/* hf_layered.c. A number for each layer; the folder owns it. */
+int32_t *hf_of_layers(struct hf_folder *f);
+/* A number that config.json must have. */
+enum status hf_need_u32(const struct hf_folder *f, const char *name, uint32_t *out,
+                        struct err *err);
+/* What hf_arch.put is for the families of hf_layered_archs.c. */
 enum status hf_put_gemma4(struct hf_folder *f, struct err *err);
 enum status hf_put_gemma3n(struct hf_folder *f, struct err *err);
 enum status hf_put_llama4(struct hf_folder *f, struct err *err);
@@ -179,6 +185,8 @@ enum status hf_put_minimax_m3(struct hf_folder *f, struct err *err);
 enum status hf_put_step35(struct hf_folder *f, struct err *err);
 enum status hf_put_hunyuan(struct hf_folder *f, struct err *err);
 enum status hf_put_bailing(struct hf_folder *f, struct err *err);
+enum status hf_put_deepseek4(struct hf_folder *f, struct err *err);
+enum status hf_put_mimo2(struct hf_folder *f, struct err *err);
 
 /* hf_rope.c. The keys of RoPE, once the architecture and the number of heads are known. */
 enum status hf_put_rope(struct hf_folder *f, struct err *err);
@@ -240,6 +248,8 @@ enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_na
 enum status hf_check_gemma4(struct hf_folder *f, const char *prefix, struct err *err);
 enum status hf_add_gemma3n(struct hf_folder *f, const char *prefix, struct err *err);
 enum status hf_add_kimi_k3(struct hf_folder *f, const char *prefix, struct err *err);
+enum status hf_add_deepseek4(struct hf_folder *f, const char *prefix, struct err *err);
+enum status hf_check_mimo2(struct hf_folder *f, const char *prefix, struct err *err);
 /* A vector of the folder's own making; values are copied. */
 enum status hf_add_vector(struct hf_folder *f, const char *to, const float *values, size_t n,
                           struct err *err);

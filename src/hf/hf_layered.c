@@ -7,13 +7,12 @@
 
 #include <stdio.h>
 
-/* A number for each layer; the folder owns it. */
-static int32_t *of_layers(struct hf_folder *f) {
+int32_t *hf_of_layers(struct hf_folder *f) {
     return hf_own(f, mem_calloc(f->n_layers, sizeof(int32_t)));
 }
 
-static enum status need_u32(const struct hf_folder *f, const char *name, uint32_t *out,
-                            struct err *err) {
+enum status hf_need_u32(const struct hf_folder *f, const char *name, uint32_t *out,
+                        struct err *err) {
     if (!hf_value(f->text, name))
         return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is missing", f->path, name);
     return hf_u32_at(f, name, 0, out, err);
@@ -23,7 +22,7 @@ static enum status need_u32(const struct hf_folder *f, const char *name, uint32_
 static enum status put_needed(struct hf_folder *f, const char *key, const char *name,
                               struct err *err) {
     uint32_t n;
-    TRY(need_u32(f, name, &n, err));
+    TRY(hf_need_u32(f, name, &n, err));
     hf_put_u32(f, key, n);
     return ST_OK;
 }
@@ -69,7 +68,7 @@ static enum status put_gemma4_windows(struct hf_folder *f, int32_t *window, stru
 static enum status put_gemma4_widths(struct hf_folder *f, int32_t *width, struct err *err) {
     uint32_t n_ff, n_shared;
     bool twice = json_is_true(hf_value(f->text, "use_double_wide_mlp"));
-    TRY(need_u32(f, "intermediate_size", &n_ff, err));
+    TRY(hf_need_u32(f, "intermediate_size", &n_ff, err));
     TRY(hf_u32_at(f, "num_kv_shared_layers", 0, &n_shared, err));
     if (n_ff == 0 || n_ff > 1u << 24 || n_shared >= f->n_layers)
         return err_set(err, ST_BAD_INPUT,
@@ -91,7 +90,7 @@ static enum status put_gemma4_experts(struct hf_folder *f, struct err *err) {
 }
 
 enum status hf_put_gemma4(struct hf_folder *f, struct err *err) {
-    int32_t *window = of_layers(f), *n_kv_heads = of_layers(f), *width = of_layers(f);
+    int32_t *window = hf_of_layers(f), *n_kv_heads = hf_of_layers(f), *width = hf_of_layers(f);
     uint32_t n_full = f->n_kv_heads, n_input;
     if (!window || !n_kv_heads || !width)
         return hf_no_memory(f, err);
@@ -131,12 +130,12 @@ enum status hf_check_gemma4(struct hf_folder *f, const char *prefix, struct err 
 /* One number, or one for each layer. */
 static enum status put_gemma3n_widths(struct hf_folder *f, struct err *err) {
     const json_t *list = hf_value(f->text, "intermediate_size");
-    int32_t *width = of_layers(f);
+    int32_t *width = hf_of_layers(f);
     uint32_t n_ff;
     if (!width)
         return hf_no_memory(f, err);
     if (!json_is_array(list)) {
-        TRY(need_u32(f, "intermediate_size", &n_ff, err));
+        TRY(hf_need_u32(f, "intermediate_size", &n_ff, err));
         hf_put_u32(f, "feed_forward_length", n_ff);
         return ST_OK;
     }
@@ -265,7 +264,7 @@ static bool holds(const json_t *numbers, uint32_t n) {
 static enum status put_kimi_layers(struct hf_folder *f, struct err *err) {
     const json_t *full = hf_value(f->text, "linear_attn_config.full_attn_layers");
     const json_t *delta = hf_value(f->text, "linear_attn_config.kda_layers");
-    int32_t *n_kv_heads = of_layers(f);
+    int32_t *n_kv_heads = hf_of_layers(f);
     if (!n_kv_heads)
         return hf_no_memory(f, err);
     for (uint32_t l = 0; l < f->n_layers; l++) {
@@ -362,23 +361,39 @@ static bool is_one(const json_t *list, uint32_t l) {
     return json_is_true(v) || json_integer_value(v) == 1;
 }
 
-/* Dense layers come first, and only they see everything. */
-static enum status put_minimax_m3_layers(struct hf_folder *f, struct err *err) {
-    const json_t *moe = hf_value(f->text, "moe_layer_freq");
-    const json_t *sparse = hf_value(f->text, "sparse_attention_config.sparse_attention_freq");
-    uint32_t n_dense = 0;
-    if (json_array_size(moe) < f->n_layers)
-        return hf_wrong(f, "moe_layer_freq", "0 or 1 for each layer", err);
-    while (n_dense < f->n_layers && !is_one(moe, n_dense))
-        n_dense++;
+/* moe_layer_freq, or the words of later versions: the dense layers come first. */
+static enum status put_dense_layers(struct hf_folder *f, uint32_t *n_dense, struct err *err) {
+    static const char freq[] = "moe_layer_freq", words[] = "mlp_layer_types";
+    const json_t *list = hf_value(f->text, freq);
+    const char *name = list || !hf_value(f->text, words) ? freq : words;
+    int32_t *moe = hf_of_layers(f);
+    if (!moe)
+        return hf_no_memory(f, err);
+    if (name == words)
+        TRY(hf_read_words(f, words, "sparse", "dense", moe, err));
+    else if (json_array_size(list) < f->n_layers)
+        return hf_wrong(f, freq, "0 or 1 for each layer", err);
+    *n_dense = 0;
     for (uint32_t l = 0; l < f->n_layers; l++) {
-        if (is_one(moe, l) != (l >= n_dense))
-            return hf_wrong(f, "moe_layer_freq", "the dense layers first", err);
+        bool has = name == words ? moe[l] : is_one(list, l);
+        if (!has && *n_dense != l)
+            return hf_wrong(f, name, "the dense layers first", err);
+        *n_dense += !has;
+    }
+    hf_put_u32(f, "leading_dense_block_count", *n_dense);
+    return ST_OK;
+}
+
+/* Only dense layers see everything. */
+static enum status put_minimax_m3_layers(struct hf_folder *f, struct err *err) {
+    const json_t *sparse = hf_value(f->text, "sparse_attention_config.sparse_attention_freq");
+    uint32_t n_dense;
+    TRY(put_dense_layers(f, &n_dense, err));
+    for (uint32_t l = 0; l < f->n_layers; l++) {
         if (!json_is_array(sparse) || is_one(sparse, l) != (l >= n_dense))
             return hf_wrong(f, "sparse_attention_config.sparse_attention_freq",
                             "1 for the layers with experts, and 0 for the others", err);
     }
-    hf_put_u32(f, "leading_dense_block_count", n_dense);
     return ST_OK;
 }
 
@@ -390,7 +405,7 @@ enum status hf_put_minimax_m3(struct hf_folder *f, struct err *err) {
         return hf_wrong(f, "hidden_act", "swigluoai", err);
     TRY(put_minimax_m3_layers(f, err));
     TRY(hf_u32_at(f, "n_shared_experts", 1, &n_shared, err));
-    TRY(need_u32(f, "intermediate_size", &width, err));
+    TRY(hf_need_u32(f, "intermediate_size", &width, err));
     TRY(hf_u32_at(f, "shared_intermediate_size", width, &width, err));
     if (n_shared > 1024 || width > 1u << 20)
         return err_set(err, ST_BAD_INPUT,
@@ -412,11 +427,11 @@ struct step35_heads {
 static enum status put_step35_heads(struct hf_folder *f, const int32_t *window,
                                     struct err *err) {
     struct step35_heads of[2];
-    int32_t *n_heads = of_layers(f), *n_kv_heads = of_layers(f);
+    int32_t *n_heads = hf_of_layers(f), *n_kv_heads = hf_of_layers(f);
     if (!n_heads || !n_kv_heads)
         return hf_no_memory(f, err);
-    TRY(need_u32(f, "num_attention_heads", &of[0].heads, err));
-    TRY(need_u32(f, "num_attention_groups", &of[0].kv_heads, err));
+    TRY(hf_need_u32(f, "num_attention_heads", &of[0].heads, err));
+    TRY(hf_need_u32(f, "num_attention_groups", &of[0].kv_heads, err));
     TRY(hf_u32_at(f, "attention_other_setting.num_attention_heads", of[0].heads, &of[1].heads,
                   err));
     TRY(hf_u32_at(f, "attention_other_setting.num_attention_groups", of[0].kv_heads,
@@ -504,7 +519,7 @@ static enum status put_limits(struct hf_folder *f, const char *key, const char *
 }
 
 enum status hf_put_step35(struct hf_folder *f, struct err *err) {
-    int32_t *window = of_layers(f);
+    int32_t *window = hf_of_layers(f);
     if (!window)
         return hf_no_memory(f, err);
     TRY(hf_read_words(f, "layer_types", "sliding_attention", "full_attention", window, err));
@@ -526,7 +541,7 @@ static enum status same_of_layers(const struct hf_folder *f, const char *name, u
     const json_t *list = hf_value(f->text, name), *v;
     size_t i;
     if (!json_is_array(list))
-        return need_u32(f, name, out, err);
+        return hf_need_u32(f, name, out, err);
     *out = 0;
     json_array_foreach(list, i, v) {
         json_int_t n = json_integer_value(v);
@@ -542,7 +557,7 @@ static enum status put_hunyuan_experts(struct hf_folder *f, struct err *err) {
     TRY(same_of_layers(f, "moe_topk", &n_used, err));
     TRY(same_of_layers(f, "moe_intermediate_size", &width, err));
     TRY(same_of_layers(f, "num_shared_expert", &n_shared, err));
-    TRY(need_u32(f, "intermediate_size", &shared_width, err));
+    TRY(hf_need_u32(f, "intermediate_size", &shared_width, err));
     if (n_shared > 1024 || shared_width > 1u << 20)
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: %u shared experts of %u columns make no sense", f->path,
@@ -599,13 +614,98 @@ enum status hf_put_bailing(struct hf_folder *f, struct err *err) {
         !hf_value(f->text, "rope_parameters.partial_rotary_factor"))
         return err_set(err, ST_BAD_INPUT, "%s/config.json: partial_rotary_factor is missing",
                        f->path);
-    TRY(need_u32(f, "moe_intermediate_size", &width, err));
+    TRY(hf_need_u32(f, "moe_intermediate_size", &width, err));
     TRY(hf_u32_at(f, "moe_shared_expert_intermediate_size", width, &width, err));
-    TRY(need_u32(f, "num_shared_experts", &n_shared, err));
+    TRY(hf_need_u32(f, "num_shared_experts", &n_shared, err));
     if (n_shared > 1024 || width > 1u << 20)
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: %u shared experts of %u columns make no sense", f->path,
                        n_shared, width);
     hf_put_u32(f, "expert_shared_feed_forward_length", n_shared * width);
+    return ST_OK;
+}
+
+/* ---- MiMo-V2-Flash ------------------------------------------------------------------- */
+
+/* hybrid_layer_pattern, or transformers' words. */
+static enum status read_mimo2_windows(struct hf_folder *f, int32_t *window, struct err *err) {
+    static const char name[] = "hybrid_layer_pattern";
+    const json_t *list = hf_value(f->text, name);
+    if (!list && hf_value(f->text, "layer_types"))
+        return hf_read_words(f, "layer_types", "sliding_attention", "full_attention", window,
+                             err);
+    if (!list)
+        return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is missing", f->path, name);
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        const json_t *v = json_array_get(list, l);
+        if (!json_is_integer(v) || (json_integer_value(v) & ~(json_int_t)1) != 0)
+            return hf_wrong(f, name, "0 or 1 for each layer", err);
+        window[l] = (int32_t)json_integer_value(v);
+    }
+    return ST_OK;
+}
+
+/* transformers knows no number of key-value heads for layers with a window: twice the others'. */
+static enum status put_mimo2_heads(struct hf_folder *f, const int32_t *window,
+                                   struct err *err) {
+    int32_t *n_heads = hf_of_layers(f), *n_kv_heads = hf_of_layers(f);
+    uint32_t heads, kv_heads;
+    if (!n_heads || !n_kv_heads)
+        return hf_no_memory(f, err);
+    if (f->n_heads > 65536 || f->n_kv_heads > 65536)
+        return hf_wrong(f, "num_attention_heads", "at most 65536, of keys too", err);
+    TRY(hf_u32_at(f, "swa_num_attention_heads", f->n_heads, &heads, err));
+    TRY(hf_u32_at(f, "swa_num_key_value_heads", 2 * f->n_kv_heads, &kv_heads, err));
+    if (heads == 0 || heads > 65536 || kv_heads == 0 || kv_heads > 65536)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: %u heads and %u of keys in layers with a window make "
+                       "no sense",
+                       f->path, heads, kv_heads);
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        n_heads[l] = (int32_t)(window[l] ? heads : f->n_heads);
+        n_kv_heads[l] = (int32_t)(window[l] ? kv_heads : f->n_kv_heads);
+    }
+    hf_put_i32_array(f, "attention.head_count", n_heads, f->n_layers);
+    hf_put_i32_array(f, "attention.head_count_kv", n_kv_heads, f->n_layers);
+    return ST_OK;
+}
+
+enum status hf_put_mimo2(struct hf_folder *f, struct err *err) {
+    static const char nested[] = "rope_parameters.full_attention.partial_rotary_factor";
+    int32_t *window = hf_of_layers(f);
+    uint32_t n_dense, dim;
+    double part;
+    if (!window)
+        return hf_no_memory(f, err);
+    TRY(read_mimo2_windows(f, window, err));
+    hf_put_i32_array(f, "attention.sliding_window_pattern", window, f->n_layers);
+    TRY(put_mimo2_heads(f, window, err));
+    TRY(put_dense_layers(f, &n_dense, err));
+    TRY(hf_need_u32(f, "head_dim", &dim, err));
+    TRY(hf_f64_at(f, nested, 0, &part, err));
+    TRY(hf_f64_at(f, "partial_rotary_factor", part, &part, err));
+    if (!(part > 0 && part <= 1) || dim > 65536)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/config.json: a partial_rotary_factor of %g for heads of %u makes no "
+                       "sense",
+                       f->path, part, dim);
+    hf_put_u32(f, "rope.dimension_count", (uint32_t)(dim * part));
+    return ST_OK;
+}
+
+/* GGUF says by a missing tensor that a layer has no sinks. */
+enum status hf_check_mimo2(struct hf_folder *f, const char *prefix, struct err *err) {
+    const json_t *windowed = hf_value(f->text, "add_swa_attention_sink_bias");
+    const json_t *full = hf_value(f->text, "add_full_attention_sink_bias");
+    int32_t *window = hf_of_layers(f);
+    struct err other;
+    if (!window)
+        return hf_no_memory(f, err);
+    TRY(read_mimo2_windows(f, window, err));
+    for (uint32_t l = 0; l < f->n_layers; l++) {
+        if ((window[l] ? !json_is_false(windowed) : json_is_true(full)) &&
+            need_tensor(f, prefix, l, "self_attn.sinks", &other) != ST_OK)
+            TRY(need_tensor(f, prefix, l, "self_attn.attention_sink_bias", err));
+    }
     return ST_OK;
 }

@@ -374,6 +374,122 @@ static const struct hf_name bailing_names[] = {
     {"ffn_gate_inp.weight", "mlp.gate.gate_proj.weight", TAKE}, /* MLX's */
     NAMES_END};
 
+/* ---- DeepSeek V4 --------------------------------------------------------------------- */
+
+/* With the defaults that transformers has (DeepseekV4Config), which nests RoPE's numbers. */
+static const struct hf_key deepseek4_keys[] = {
+    {"attention.head_count_kv", GGUF_U32, "num_key_value_heads", NULL, 1},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.main.rope_theta", 10000},
+    U32("rope.dimension_count", "qk_rope_head_dim"),
+    U32("attention.q_lora_rank", "q_lora_rank"),
+    U32("attention.output_lora_rank", "o_lora_rank"),
+    U32("attention.output_group_count", "o_groups"),
+    U32("attention.sliding_window", "sliding_window"),
+    {"attention.compress_rope_freq_base", GGUF_F32, "compress_rope_theta",
+     "rope_parameters.compress.rope_theta", 160000},
+    U32("attention.indexer.head_count", "index_n_heads"),
+    U32("attention.indexer.key_length", "index_head_dim"),
+    U32("attention.indexer.top_k", "index_topk"),
+    U32("hyper_connection.count", "hc_mult"),
+    U32("hyper_connection.sinkhorn_iterations", "hc_sinkhorn_iters"),
+    {"hyper_connection.epsilon", GGUF_F32, "hc_eps", NULL, 1e-6},
+    {"expert_weights_scale", GGUF_F32, "routed_scaling_factor", NULL, 1.5},
+    END_OF_KEYS};
+
+static const struct hf_must deepseek4_musts[] = {
+    {"scoring_func", "sqrtsoftplus", 0},
+    {"topk_method", "noaux_tc", 0},
+    {"attention_bias", NULL, 0},
+    {"mlp_bias", NULL, 0},
+    {"rope_parameters.compress.attention_factor", NULL, 1},
+    {"compress_rates.compressed_sparse_attention", NULL, 4},
+    {"compress_rates.heavily_compressed_attention", NULL, 128},
+    END_OF_MUSTS};
+
+static const struct hf_name deepseek4_names[] = {
+    {"attn_norm.weight", "attn_norm.weight", TAKE},
+    {"ffn_norm.weight", "ffn_norm.weight", TAKE},
+    {"hc_attn_fn.weight", "hc_attn_fn", TAKE},
+    {"hc_attn_base.weight", "hc_attn_base", TAKE},
+    {"hc_attn_scale.weight", "hc_attn_scale", TAKE},
+    {"hc_ffn_fn.weight", "hc_ffn_fn", TAKE},
+    {"hc_ffn_base.weight", "hc_ffn_base", TAKE},
+    {"hc_ffn_scale.weight", "hc_ffn_scale", TAKE},
+    {"attn_sinks.weight", "attn.attn_sink", TAKE},
+    {"attn_q_a.weight", "attn.wq_a.weight", TAKE},
+    {"attn_q_a_norm.weight", "attn.q_norm.weight", TAKE},
+    {"attn_q_b.weight", "attn.wq_b.weight", TAKE},
+    {"attn_kv.weight", "attn.wkv.weight", TAKE},
+    {"attn_kv_a_norm.weight", "attn.kv_norm.weight", TAKE},
+    {"attn_output_a.weight", "attn.wo_a.weight", TAKE},
+    {"attn_output_b.weight", "attn.wo_b.weight", TAKE},
+    {"attn_compressor_kv.weight", "attn.compressor.wkv.weight", TAKE},
+    {"attn_compressor_gate.weight", "attn.compressor.wgate.weight", TAKE},
+    {"attn_compressor_ape.weight", "attn.compressor.ape", TAKE},
+    {"attn_compressor_norm.weight", "attn.compressor.norm.weight", TAKE},
+    {"indexer.attn_q_b.weight", "attn.indexer.wq_b.weight", TAKE},
+    {"indexer.proj.weight", "attn.indexer.weights_proj.weight", TAKE},
+    {"indexer_compressor_kv.weight", "attn.indexer.compressor.wkv.weight", TAKE},
+    {"indexer_compressor_gate.weight", "attn.indexer.compressor.wgate.weight", TAKE},
+    {"indexer_compressor_ape.weight", "attn.indexer.compressor.ape", TAKE},
+    {"indexer_compressor_norm.weight", "attn.indexer.compressor.norm.weight", TAKE},
+    {"ffn_gate_inp.weight", "ffn.gate.weight", TAKE},
+    {"exp_probs_b.bias", "ffn.gate.bias", TAKE},
+    {"ffn_gate_tid2eid.weight", "ffn.gate.tid2eid", TAKE},
+    {"ffn_gate_exps.weight", "ffn.experts.%u.w1.weight", TAKE},
+    {"ffn_down_exps.weight", "ffn.experts.%u.w2.weight", TAKE},
+    {"ffn_up_exps.weight", "ffn.experts.%u.w3.weight", TAKE},
+    {"ffn_gate_shexp.weight", "ffn.shared_experts.w1.weight", TAKE},
+    {"ffn_down_shexp.weight", "ffn.shared_experts.w2.weight", TAKE},
+    {"ffn_up_shexp.weight", "ffn.shared_experts.w3.weight", TAKE},
+    NAMES_END};
+
+/* What mlx-lm calls otherwise. */
+static const struct hf_name deepseek4_mlx_names[] = {
+    {"hc_attn_fn.weight", "attn_hc.fn", TAKE},
+    {"hc_attn_base.weight", "attn_hc.base", TAKE},
+    {"hc_attn_scale.weight", "attn_hc.scale", TAKE},
+    {"hc_ffn_fn.weight", "ffn_hc.fn", TAKE},
+    {"hc_ffn_base.weight", "ffn_hc.base", TAKE},
+    {"hc_ffn_scale.weight", "ffn_hc.scale", TAKE},
+    {"exp_probs_b.bias", "ffn.gate.e_score_correction_bias", TAKE},
+    {"ffn_gate_exps.weight", "ffn.switch_mlp.gate_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "ffn.switch_mlp.down_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "ffn.switch_mlp.up_proj.weight", TAKE},
+    {"ffn_gate_shexp.weight", "ffn.shared_experts.gate_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "ffn.shared_experts.down_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "ffn.shared_experts.up_proj.weight", TAKE},
+    NAMES_END};
+
+/* ---- MiMo-V2-Flash ------------------------------------------------------------------- */
+
+static const struct hf_key mimo2_keys[] = {
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "layernorm_epsilon", "rms_norm_eps", 1e-5},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.full_attention.rope_theta",
+     5e6},
+    {"rope.freq_base_swa", GGUF_F32, "swa_rope_theta",
+     "rope_parameters.sliding_attention.rope_theta", 10000},
+    U32("attention.key_length", "head_dim"),
+    U32("attention.value_length", "v_head_dim"),
+    {"attention.key_length_swa", GGUF_U32, "swa_head_dim", "head_dim", NAN},
+    {"attention.value_length_swa", GGUF_U32, "swa_v_head_dim", "v_head_dim", NAN},
+    {"attention.sliding_window", GGUF_U32, "sliding_window", "sliding_window_size", NAN},
+    F32("attention.value_scale", "attention_value_scale"),
+    END_OF_KEYS};
+
+static const struct hf_must mimo2_musts[] = {{"scoring_func", "sigmoid", 0},
+                                             {"topk_method", "noaux_tc", 0},
+                                             {"norm_topk_prob", NULL, 1},
+                                             {"n_group", NULL, 1},
+                                             {"n_shared_experts", NULL, 0},
+                                             {"attention_bias", NULL, 0},
+                                             END_OF_MUSTS};
+
+static const struct hf_name mimo2_names[] = {
+    {"attn_sinks.weight", "self_attn.attention_sink_bias", TAKE},
+    {"attn_sinks.weight", "self_attn.sinks", TAKE}, /* transformers' */
+    NAMES_END};
+
 /* ---- the rows ------------------------------------------------------------------------ */
 
 #define GEMMA4                                                                        \
@@ -453,6 +569,24 @@ const struct hf_arch hf_layered_archs[] = {
      .names = {hf_attention_names, hf_ffn_names, hf_bias_names, hunyuan_names},
      .layers = HF_OWN,
      .put = hf_put_hunyuan},
+    {.model_type = "deepseek_v4",
+     .arch = "deepseek4",
+     .keys = {hf_common_keys, hf_head_keys, hf_routed_keys, deepseek4_keys},
+     .musts = {hf_silu, deepseek4_musts},
+     .names = {deepseek4_names, deepseek4_mlx_names},
+     .own_gating = true,
+     .layers = HF_OWN,
+     .put = hf_put_deepseek4,
+     .add = hf_add_deepseek4},
+    {.model_type = "mimo_v2_flash",
+     .arch = "mimo2",
+     .keys = {hf_common_keys, hf_routed_keys, mimo2_keys},
+     .musts = {hf_silu, mimo2_musts},
+     .names = {hf_attention_names, hf_ffn_names, hf_expert_names, mimo2_names},
+     .sigmoid = true,
+     .layers = HF_OWN,
+     .put = hf_put_mimo2,
+     .add = hf_check_mimo2},
     {BAILING, .model_type = "bailing_moe"},
     {BAILING, .model_type = "bailing_moe_v2"},
 };

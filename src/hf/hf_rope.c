@@ -10,7 +10,7 @@
 /* rope_scaling, or what later versions call it; NULL: none. */
 static const char *scaling_object(const struct hf_folder *f) {
     static const char *const names[] = {"rope_scaling", "rope_parameters.full_attention",
-                                        "rope_parameters"};
+                                        "rope_parameters.compress", "rope_parameters"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (json_is_object(hf_value(f->text, names[i])))
             return names[i];
@@ -87,6 +87,8 @@ static enum status put_yarn(struct hf_folder *f, struct err *err) {
     } else if (str_eq(f->arch->arch, "mistral3") && all != 0) {
         /* The two cancel: the magnitude stays 1. */
         hf_put_f32(f, "rope.scaling.yarn_log_multiplier", all);
+    } else if (str_eq(f->arch->arch, "deepseek4")) {
+        return ST_OK; /* cos and sin stay as they are */
     } else if (attention != 0) {
         hf_put_f32(f, "rope.scaling.attn_factor", attention / (0.1 * log_factor + 1));
     } else if (part != 1) {

@@ -63,7 +63,7 @@ static enum status plain_source(const struct hf_folder *f, const struct safe_ten
 }
 
 /* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row,
- * or all. Each matrix of a stack has its own. */
+ * 32 of a row, or all. Each matrix of a stack has its own. */
 static bool fp8_grid(const struct hf_source *s, const struct safe_tensor *scales, uint64_t rows,
                      uint64_t cols, struct tensor_rows *out) {
     bool stack = s->n != 1 && scales->n_dims == 3 && scales->dims[0] == s->n;
@@ -76,6 +76,9 @@ static bool fp8_grid(const struct hf_source *s, const struct safe_tensor *scales
     } else if (matrix && d[0] == s->n_rows && d[1] == 1) {
         rows = 1;
         cols = s->n_cols;
+    } else if (matrix && d[0] == s->n_rows && d[1] == s->n_cols / QK) {
+        rows = 1;
+        cols = QK;
     } else if (!matrix || d[0] != div_up(s->n_rows, rows) || d[1] != div_up(s->n_cols, cols)) {
         return false;
     }
@@ -85,19 +88,35 @@ static bool fp8_grid(const struct hf_source *s, const struct safe_tensor *scales
     return rows <= UINT32_MAX && cols <= UINT32_MAX;
 }
 
-/* NAME's scales are NAME_scale_inv (DeepSeek) or NAME_scale (compressed-tensors). */
+/* NAME.weight's scales: NAME.weight_scale_inv (DeepSeek), NAME.weight_scale (compressed-tensors,
+ * which may call the weight NAME.weight_packed), or NAME.scale (DeepSeek V4). */
+static const struct hf_tensor *take_scales(const struct hf_folder *f,
+                                           const struct safe_tensor *t) {
+    static const char *const ends[] = {"_scale_inv", "_scale"};
+    const int n = (int)strlen(t->name), packed = str_ends(t->name, "_packed") ? 7 : 0;
+    char name[SAFE_NAME_MAX + 16];
+    const struct hf_tensor *scales = NULL;
+    for (size_t i = 0; i < ARRAY_LEN(ends) && !scales; i++) {
+        snprintf(name, sizeof name, "%.*s%s", n - packed, t->name, ends[i]);
+        scales = take(f, name);
+    }
+    if (scales || !str_ends(t->name, ".weight"))
+        return scales;
+    snprintf(name, sizeof name, "%.*sscale", n - (int)strlen("weight"), t->name);
+    return take(f, name);
+}
+
+/* Exponents of two, a byte each. */
+static bool is_exponents(const struct safe_tensor *scales) {
+    return scales->dtype == SAFE_F8_E8M0 || scales->dtype == SAFE_U8;
+}
+
 static enum status fp8_source(const struct hf_folder *f, const struct safe_tensor *t,
                               struct hf_source *s, struct err *err) {
-    char name[SAFE_NAME_MAX + 16];
     const json_t *block = hf_value(f->config, "quantization_config.weight_block_size");
     json_int_t rows = json_integer_value(json_array_get(block, 0)),
                cols = json_integer_value(json_array_get(block, 1));
-    snprintf(name, sizeof name, "%s_scale_inv", t->name);
-    const struct hf_tensor *scales = take(f, name);
-    if (!scales) {
-        snprintf(name, sizeof name, "%s_scale", t->name);
-        scales = take(f, name);
-    }
+    const struct hf_tensor *scales = take_scales(f, t);
     TRY(set_shape(f, t, t->n_dims, s, err));
     if (!block)
         rows = cols = 128;
@@ -105,7 +124,9 @@ static enum status fp8_source(const struct hf_folder *f, const struct safe_tenso
         return err_set(err, ST_UNSUPPORTED,
                        "%s/config.json: weight_block_size must be whole blocks of %d columns",
                        f->path, QK);
-    if (!scales || s->vector || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
+    s->rows.scale_exponents = scales && is_exponents(scales->t);
+    if (!scales || s->vector ||
+        (!s->rows.scale_exponents && !plain_type(scales->t->dtype, &s->rows.scale_type)) ||
         !fp8_grid(s, scales->t, (uint64_t)rows, (uint64_t)cols, &s->rows))
         return hf_bad_shape(
             f, t->name,
@@ -121,6 +142,20 @@ static enum status fp8_source(const struct hf_folder *f, const struct safe_tenso
     s->values_bytes = s->n_rows * s->n_cols;
     s->scales_bytes = div_up(s->n_rows, s->rows.scale_rows) * s->rows.scale_row_bytes;
     s->first = (struct rows_part){t->data, scales->t->data, NULL};
+    return ST_OK;
+}
+
+/* A table of whole numbers, which GGUF has in 32 bits. */
+static enum status table_source(const struct hf_folder *f, const struct safe_tensor *t,
+                                struct hf_source *s, struct err *err) {
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    s->type = s->rows.from = QT_I32;
+    s->refused_form = true;
+    s->rows.form = t->dtype == SAFE_I64 ? ROWS_I64 : ROWS_PLAIN;
+    s->rows.col_bytes = safe_dtype_bytes(t->dtype);
+    s->rows.row_bytes = s->n_cols * s->rows.col_bytes;
+    s->values_bytes = s->n_rows * s->rows.row_bytes;
+    s->first.values = t->data;
     return ST_OK;
 }
 
@@ -299,15 +334,12 @@ static enum status int4_source(const struct hf_folder *f, const struct safe_tens
     return ST_OK;
 }
 
-/* compressed-tensors' mxfp4-pack-quantized: NAME.weight_packed [rows, cols/2], of neighbouring
- * pairs, the first one lowest, and NAME.weight_scale [rows, cols/32]. */
+/* MXFP4: [rows, cols/2], of neighbouring pairs, the first one lowest, and scales [rows, cols/32].
+ * compressed-tensors' mxfp4-pack-quantized, DeepSeek V4's experts. */
 static enum status packed_mxfp4_source(const struct hf_folder *f, const struct safe_tensor *t,
                                        struct hf_source *s, struct err *err) {
-    char name[SAFE_NAME_MAX + 16];
-    snprintf(name, sizeof name, "%.*s_scale", (int)(strlen(t->name) - strlen("_packed")),
-             t->name);
-    const struct hf_tensor *scales = take(f, name);
-    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 || scales->t->dtype != SAFE_U8 ||
+    const struct hf_tensor *scales = take_scales(f, t);
+    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 || !is_exponents(scales->t) ||
         scales->t->dims[0] != t->dims[0] || t->dims[1] % (QK / 2) != 0 ||
         scales->t->dims[1] != t->dims[1] / (QK / 2))
         return hf_bad_shape(f, t->name,
@@ -336,8 +368,11 @@ enum status hf_find_source(const struct hf_folder *f, const struct safe_tensor *
         return fp8_source(f, t, s, err);
     if (t->dtype == SAFE_U8 && str_ends(t->name, "_blocks"))
         return mxfp4_source(f, t, s, err);
-    if (t->dtype == SAFE_U8 && str_ends(t->name, ".weight_packed"))
+    if ((t->dtype == SAFE_U8 && str_ends(t->name, ".weight_packed")) ||
+        ((t->dtype == SAFE_I8 || t->dtype == SAFE_U8) && take_scales(f, t)))
         return packed_mxfp4_source(f, t, s, err);
+    if ((t->dtype == SAFE_I32 || t->dtype == SAFE_I64) && str_ends(t->name, ".tid2eid"))
+        return table_source(f, t, s, err);
     if (t->dtype == SAFE_U32 && str_ends(t->name, ".weight"))
         return mlx_source(f, t, s, err);
     if (t->dtype == SAFE_I32 && str_ends(t->name, ".weight_packed"))

@@ -263,6 +263,7 @@ static bool same_form(const struct hf_source *a, const struct hf_source *b) {
     return a->type == b->type && a->n == b->n && a->n_rows == b->n_rows &&
            a->n_cols == b->n_cols && a->vector == b->vector && a->rows.form == b->rows.form &&
            a->rows.scale_type == b->rows.scale_type &&
+           a->rows.scale_exponents == b->rows.scale_exponents &&
            a->rows.scale_cols == b->rows.scale_cols && a->rows.scale_rows == b->rows.scale_rows;
 }
 
@@ -343,10 +344,10 @@ enum status hf_add_vector(struct hf_folder *f, const char *to, const float *valu
 
 /* What the names of the language model begin with. */
 static const char *const prefixes[] = {"model.", "language_model.model.",
-                                       "model.language_model.", "backbone."};
+                                       "model.language_model.", "backbone.", ""};
 /* Its embedding. */
 static const char *const embeddings[] = {"embed_tokens.weight", "embeddings.weight",
-                                         "word_embeddings.weight"};
+                                         "word_embeddings.weight", "embed.weight"};
 
 /* The embedding, and what its name begins with; NULL: there is none. */
 static const struct safe_tensor *find_embedding(const struct hf_folder *f,
@@ -380,6 +381,7 @@ static enum status add_ends(struct hf_folder *f, const char *prefix, struct err 
         {"token_embd.weight", "embed_tokens.weight", TAKE},
         {"token_embd.weight", "embeddings.weight", TAKE},
         {"token_embd.weight", "word_embeddings.weight", TAKE},
+        {"token_embd.weight", "embed.weight", TAKE},
         {"output_norm.weight", "norm.weight", TAKE_NORM},
         {"output_norm.weight", "norm_f.weight", TAKE},
         {"token_embd_norm.weight", "embedding_norm.weight", TAKE},

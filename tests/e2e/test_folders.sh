@@ -51,7 +51,8 @@ done
 [ $n -ge 20 ] || fail "only $n models in golden/logits"
 
 # config.json as transformers 5 writes it, and a language model beside a picture tower.
-for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
+for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3 deepseek4; do
+    [ -e "$golden/logits/$name.gguf" ] || continue
     make_folder "$golden/logits/$name.gguf" v5 --gguf v5.gguf --v5
     same_bits v5 v5.gguf --kv f32
     rm -rf v5
@@ -117,7 +118,8 @@ for name in gemma4 gemma4-ple gemma3n llama4 minimax-m3; do
 done
 
 # As mlx-lm stores them: delta nets, experts each kind by itself, and latent attention's matrices as GGUF has them.
-for name in qwen3next qwen35moe gemma4-moe llama4 kimi-linear step35 bailingmoe2 hunyuan-moe deepseek2-v3-mla; do
+for name in qwen3next qwen35moe gemma4-moe llama4 kimi-linear step35 bailingmoe2 hunyuan-moe deepseek2-v3-mla deepseek4; do
+    [ -e "$golden/logits/$name.gguf" ] || continue
     make_folder "$golden/logits/$name.gguf" turned --gguf turned.gguf --mlx-lm
     same_bits turned turned.gguf --kv f32
     rm -rf turned
@@ -204,15 +206,15 @@ quantized mxfp4-q8 "$golden/logits/gpt-oss-mxfp4.gguf" --weights mlx-mxfp4 --gro
 
 # Settings and tensors that are missing, or that lockstep computes in another way. Python sees the language model's
 # settings as c, and the tensors' entries as h, whose names begin with p and the layer.
-damaged() { # model, Python, what the refusal says
-    make_folder "$golden/logits/$1.gguf" damaged
+damaged() { # model, Python, what the refusal says; options of hf_folder.py
+    make_folder "$golden/logits/$1.gguf" damaged "${@:4}"
     python3 - "$2" <<'EOF'
 import json, struct, sys
 raw = open("damaged/model.safetensors", "rb").read()
 n = 8 + struct.unpack("<Q", raw[:8])[0]
 o, h = json.load(open("damaged/config.json")), json.loads(raw[8:n])
 c = o.get("text_config", o)
-p = min(k for k in h if ".layers.0." in k).split("0.")[0]
+p = min(k for k in h if "layers.0." in k).split("0.")[0]
 exec(sys.argv[1])
 json.dump(o, open("damaged/config.json", "w"))
 text = json.dumps(h).encode()
@@ -254,6 +256,32 @@ if [ -e "$golden/logits/kimi-k3.gguf" ]; then
     damaged kimi-k3 'del h[p + "2.mlp_res_proj.weight"]' 'layers.2.mlp_res_proj.weight is missing'
     damaged kimi-k3 'c["mla_use_output_gate"] = False' 'mla_use_output_gate is false, expected 1'
     damaged kimi-k3 'del c["attn_res_block_size"]' 'attn_res.block_size'
+fi
+if [ -e "$golden/logits/deepseek4.gguf" ]; then
+    damaged deepseek4 'del c["compress_ratios"]' 'compress_ratios is missing'
+    damaged deepseek4 'c["compress_ratios"][2] = 127' 'compress_ratios is .*, expected 0, 4 or 128 for each layer'
+    damaged deepseek4 'c["compress_ratios"] = c["compress_ratios"][:3]' 'compress_ratios is .*, expected 0, 4 or 128 for each layer'
+    damaged deepseek4 'c["compress_ratios"][0] = 2 ** 32' 'compress_ratios is'
+    damaged deepseek4 'c["compress_ratios"] = 4' 'compress_ratios is 4'
+    damaged deepseek4 'c["layer_types"][1] = "full_attention"' 'layer_types is .*, expected sliding_attention' --v5
+    damaged deepseek4 'c["mlp_layer_types"] = ["moe", "hash_moe", "moe", "moe"]' 'expected the layers with hash_moe first' --v5
+    damaged deepseek4 'c["compress_rates"]["compressed_sparse_attention"] = 8' 'compressed_sparse_attention is 8, expected 4' --v5
+    damaged deepseek4 'c["rope_parameters"]["compress"]["attention_factor"] = 2' 'attention_factor is 2, expected 1' --v5
+    damaged deepseek4 'del c["num_hash_layers"]' 'num_hash_layers is missing'
+    damaged deepseek4 'c["num_hash_layers"] = 4' 'blk.1.ffn_gate_tid2eid.weight is missing'
+    damaged deepseek4 'c["num_hash_layers"] = -1' 'num_hash_layers is -1'
+    damaged deepseek4 'del c["qk_rope_head_dim"]' 'qk_rope_head_dim is missing'
+    damaged deepseek4 'c["qk_rope_head_dim"] = 1 << 31' 'rope.dimension_count is 2147483648'
+    damaged deepseek4 'c["scoring_func"] = "sigmoid"' 'scoring_func is .*sigmoid.*, expected sqrtsoftplus'
+    damaged deepseek4 'c["topk_method"] = "greedy"' 'topk_method is .*greedy.*, expected noaux_tc'
+    damaged deepseek4 'c["swiglu_limit"] = -1' 'swiglu_limit is -1, expected 0 or more'
+    damaged deepseek4 'c["hc_mult"] = 1 << 31' 'hyper_connection.count is 2147483648, expected 2 to 8'
+    damaged deepseek4 'del c["o_groups"]' 'attention.output_group_count is missing'
+    damaged deepseek4 'del h[p + "0.attn.attn_sink"]' 'attn_sinks.weight is missing'
+    damaged deepseek4 'del h[p + "0.ffn.gate.tid2eid"]' 'ffn_gate_tid2eid.weight is missing'
+    damaged deepseek4 'del h[p + "1.ffn.experts.3.w2.weight"]' 'layers.1.ffn.experts.3.w2.weight is missing'
+    damaged deepseek4 'del h["hc_head_scale"]' 'output_hc_scale.weight is missing'
+    damaged deepseek4 'h["layers.0.attn.wq_c.weight"] = h.pop("layers.0.attn.wq_a.weight")' 'wq_c.weight, which lockstep does not know for model_type deepseek_v4'
 fi
 if [ -e "$golden/logits/gemma3n.gguf" ]; then
     damaged gemma3n 'c["activation_sparsity_pattern"][0] = 0.5' 'activation_sparsity_pattern is'

@@ -74,6 +74,10 @@ for scales in f16 bf16; do
     run_eval worth4-$scales.gguf worth4.f32
     same_bits int4-$scales worth4.f32
 done
+# DeepSeek V4's: FP8 whose scales are powers of two, and experts in four bits.
+make_folder deepseek4-small.gguf fp8-fp4 --weights fp8-fp4 --shards 2 --gguf worth-fp4.gguf
+run_eval worth-fp4.gguf worth-fp4.f32
+same_bits fp8-fp4 worth-fp4.f32
 reference logits worth-f32.gguf "$(cat ids)" worth.true.f32
 run_eval fp8-f32 fp8.f32
 reference compare fp8.f32 worth.true.f32 1e-3

@@ -44,6 +44,59 @@ for file in *.gguf; do
     done
     n=$((n + 1))
 done
+# MiMo-V2-Flash as a folder: as it is published, as transformers 5 names things, as mlx-lm stores them, and in FP8.
+folder() { # folder [options of hf_folder.py]: the bits of the GGUF with the same numbers
+    python3 "$SOURCE_DIR/tests/support/hf_folder.py" mimo2-flash.gguf "$1" --gguf worth.gguf "${@:2}" ||
+        fail "hf_folder.py mimo2-flash ${*:2}"
+    run_eval worth.gguf worth.f32
+    for layout in "--ranks 1" "--ranks 3" "--parallel pipeline --ranks 2 --chunk 7"; do
+        # shellcheck disable=SC2086
+        run_eval "$1" b.f32 $layout
+        cmp worth.f32 b.f32 || fail "$1 ($layout) has other bits than its GGUF"
+    done
+}
+folder mimo
+cmp worth.f32 mimo2-flash.f32 || fail "the folder's numbers are not the GGUF's"
+folder mimo-v5 --v5
+folder mimo-mlx --mlx-lm --shards 2
+folder mimo-fp8 --weights fp8
+damaged() { # Python, what the refusal says; options of hf_folder.py
+    rm -rf damaged
+    python3 "$SOURCE_DIR/tests/support/hf_folder.py" mimo2-flash.gguf damaged "${@:3}" || fail "hf_folder.py ${*:3}"
+    python3 - "$1" <<'EOF' || fail "python: $1"
+import json, struct, sys
+raw = open("damaged/model.safetensors", "rb").read()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+c, h, p = json.load(open("damaged/config.json")), json.loads(raw[8:n]), "model.layers."
+exec(sys.argv[1])
+json.dump(c, open("damaged/config.json", "w"))
+text = json.dumps(h).encode()
+open("damaged/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + raw[n:])
+EOF
+    timeout 60 "$LOCKSTEP" eval damaged --ids 1 -q >out 2>err && fail "mimo2 was taken with $1"
+    [ "$(wc -l <err)" = 1 ] && grep -q -- "$2" err || fail "mimo2 with $1: $(cat err)"
+}
+damaged 'del c["hybrid_layer_pattern"]' 'hybrid_layer_pattern is missing'
+damaged 'c["hybrid_layer_pattern"][1] = 2' 'hybrid_layer_pattern is .*, expected 0 or 1 for each layer'
+damaged 'c["hybrid_layer_pattern"].pop()' 'hybrid_layer_pattern is .*, expected 0 or 1 for each layer'
+damaged 'c["layer_types"][1] = "linear_attention"' 'expected sliding_attention or full_attention for each layer' --v5
+damaged 'c["moe_layer_freq"][2] = 0' 'moe_layer_freq is .*, expected the dense layers first'
+damaged 'c["mlp_layer_types"].reverse()' 'mlp_layer_types is .*, expected the dense layers first' --v5
+damaged 'c["mlp_layer_types"].pop()' 'mlp_layer_types is .*, expected one word for each layer' --v5
+damaged 'c["swa_num_key_value_heads"] = 0' '4 heads and 0 of keys in layers with a window make no sense'
+damaged 'c["num_attention_heads"] = 1 << 30' 'num_attention_heads is'
+damaged 'c["swa_num_attention_heads"] = 1 << 30' 'make no sense'
+damaged 'c["partial_rotary_factor"] = 1.5' 'a partial_rotary_factor of 1.5 for heads of 24 makes no sense'
+damaged 'del c["partial_rotary_factor"]' 'a partial_rotary_factor of 0 for heads of 24 makes no sense'
+damaged 'c["scoring_func"] = "softmax"' 'scoring_func is .*softmax.*, expected sigmoid'
+damaged 'c["n_group"] = 2' 'n_group is 2, expected 1'
+damaged 'c["n_shared_experts"] = 1' 'n_shared_experts is 1, expected 0'
+damaged 'del c["sliding_window"]' 'attention.sliding_window is missing'
+damaged 'del h[p + "1.self_attn.attention_sink_bias"]' 'layers.1.self_attn.attention_sink_bias is missing'
+damaged 'c["add_full_attention_sink_bias"] = True' 'layers.0.self_attn.attention_sink_bias is missing'
+damaged 'del h[p + "2.mlp.experts.5.up_proj.weight"]' 'layers.2.mlp.experts.5.up_proj.weight is missing'
+damaged 'del h[p + "3.self_attn.v_proj.weight"]' 'blk.3.attn_v.weight is missing'
+damaged 'h[p + "0.self_attn.qkv_proj.weight"] = h.pop(p + "0.self_attn.q_proj.weight")' 'which lockstep does not know for model_type mimo_v2_flash'
 # A tensor that a layer needs is missing: one sentence.
 while read -r name tensor; do
     newer drop "$name.gguf" less.gguf "$tensor"

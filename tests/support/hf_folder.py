@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4|mxfp4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|fp8-row|fp8-all|fp8-fp4|mlx4|mlx8|mlx-mxfp4|int4|mxfp4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite] [--pieces] [--mlx-lm] [--flat] [--wide]
 """
 import argparse
@@ -264,7 +264,8 @@ def put_fp8(folder, name, rows, cols, values, n=0):
             dtype, shape, _ = parts.tensors["0" + end]
             folder.put(name + end, dtype, [n] + shape, b"".join(parts.tensors["%d%s" % (i, end)][2] for i in range(n)))
         return F32, b"".join(worths)
-    height, width = {"fp8": (128, 128), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
+    powers = folder.options.weights == "fp8-fp4"  # DeepSeek V4: scales are powers of two
+    height, width = {"fp8": (128, 128), "fp8-fp4": (128, 128), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
     br, bc = -(-rows // height), -(-cols // width)
     scales, codes, worth = [], bytearray(rows * cols), array("f", bytes(4 * rows * cols))
     for i in range(br):
@@ -274,11 +275,16 @@ def put_fp8(folder, name, rows, cols, values, n=0):
             scale = f32(max(abs(values[k]) for k in at) / 448) or 1.0
             if folder.options.scales == "bf16":
                 scale = bf16_value(bf16_bits(scale))
+            if powers:
+                scale = 2.0 ** math.ceil(math.log2(scale))
             scales.append(scale)
             for k in at:
                 codes[k] = to_e4m3(values[k] / scale)
                 worth[k] = (-1 if codes[k] & 128 else 1) * E4M3[codes[k] & 127] * scale
     folder.put(name, "F8_E4M3", (rows, cols), codes)
+    if powers:
+        folder.put(name[:-len("weight")] + "scale", "F8_E8M0", (br, bc), bytes(math.frexp(s)[1] - 1 + 127 for s in scales))
+        return F32, worth.tobytes()
     name += "_scale_inv" if height == width == 128 else "_scale"
     shape = (1,) if folder.options.weights == "fp8-all" else (br, bc)
     if folder.options.scales == "bf16":
@@ -361,6 +367,15 @@ def put_packed_mxfp4(folder, name, rows, cols, values):
     worth = put_mxfp4(own, name, rows, cols, values)
     folder.put(name + "_packed", "U8", (rows, cols // 2), own.tensors[name][2])
     folder.put(name + "_scale", "U8", (rows, cols // 32), own.tensors[name[:-len(".weight")] + ".scales"][2])
+    return worth
+
+
+def put_fp4(folder, name, rows, cols, values):
+    """DeepSeek V4's experts: the same as bytes with a sign."""
+    own = Folder(folder.options)
+    worth = put_mxfp4(own, name, rows, cols, values)
+    folder.put(name, "I8", (rows, cols // 2), own.tensors[name][2])
+    folder.put(name[:-len("weight")] + "scale", "F8_E8M0", (rows, cols // 32), own.tensors[name[:-len(".weight")] + ".scales"][2])
     return worth
 
 
@@ -511,6 +526,23 @@ for p in "qk":
         SPECIAL["minimax-m3"]["indexer.%s_%s.weight" % (p, kind)] = "self_attn.index_%s_%s.weight" % (p, kind)
 SPECIAL["step35"] = {"attn_gate.weight": "self_attn.g_proj.weight", "ffn_gate_inp.weight": "moe.gate.weight",
                      "exp_probs_b.bias": "moe.router_bias"}
+DEEPSEEK4 = {"attn_norm.weight": "attn_norm.weight", "ffn_norm.weight": "ffn_norm.weight", "attn_sinks.weight": "attn.attn_sink",
+             "attn_q_a.weight": "attn.wq_a.weight", "attn_q_a_norm.weight": "attn.q_norm.weight", "attn_q_b.weight": "attn.wq_b.weight",
+             "attn_kv.weight": "attn.wkv.weight", "attn_kv_a_norm.weight": "attn.kv_norm.weight",
+             "attn_output_a.weight": "attn.wo_a.weight", "attn_output_b.weight": "attn.wo_b.weight",
+             "indexer.attn_q_b.weight": "attn.indexer.wq_b.weight", "indexer.proj.weight": "attn.indexer.weights_proj.weight",
+             "ffn_gate_inp.weight": "ffn.gate.weight", "exp_probs_b.bias": "ffn.gate.bias", "ffn_gate_tid2eid.weight": "ffn.gate.tid2eid"}
+for of, name in (("attn", "attn."), ("indexer", "attn.indexer.")):  # the published folder's; mlx-lm's are in MLX
+    for p, w in (("kv", "wkv.weight"), ("gate", "wgate.weight"), ("ape", "ape"), ("norm", "norm.weight")):
+        DEEPSEEK4["%s_compressor_%s.weight" % (of, p)] = name + "compressor." + w
+for of in ("attn", "ffn"):
+    for p in ("fn", "base", "scale"):
+        DEEPSEEK4["hc_%s_%s.weight" % (of, p)] = "hc_%s_%s" % (of, p)
+for p, w in (("gate", "w1"), ("down", "w2"), ("up", "w3")):
+    DEEPSEEK4["ffn_%s_exps.weight" % p] = "ffn.experts.%%d.%s.weight" % w
+    DEEPSEEK4["ffn_%s_shexp.weight" % p] = "ffn.shared_experts.%s.weight" % w
+SPECIAL["deepseek4"] = DEEPSEEK4
+SPECIAL["mimo2"] = {"attn_sinks.weight": "self_attn.attention_sink_bias"}
 SPECIAL["hunyuan-moe"] = {"attn_q_norm.weight": "self_attn.query_layernorm.weight",
                           "attn_k_norm.weight": "self_attn.key_layernorm.weight", "ffn_gate_inp.weight": "mlp.gate.wg.weight"}
 SPECIAL["hunyuan-dense"] = SPECIAL["hunyuan-moe"]
@@ -533,6 +565,9 @@ SPECIAL["kimi-k3"] = {**KIMI, "ssm_g.weight": "self_attn.g_proj.weight", "attn_g
 MLX = {"kimi-linear": [("block_sparse_moe.gate.e_score", "mlp.e_score"), ("block_sparse_moe", "mlp"), ("_conv1d.", "_conv.conv.")],
        "step35": [("moe.gate.", "mlp.gate.gate."), ("moe.router_bias", "mlp.gate.router_bias"), ("share_expert", "mlp.share_expert"),
                   ("moe.", "mlp.switch_mlp.")],
+       "deepseek4": [("hc_attn_", "attn_hc."), ("hc_ffn_", "ffn_hc."), ("gate.bias", "gate.e_score_correction_bias"),
+                     ("shared_experts.w1", "shared_experts.gate_proj"), ("shared_experts.w2", "shared_experts.down_proj"),
+                     ("shared_experts.w3", "shared_experts.up_proj")],
        "bailingmoe2": [("mlp.gate.weight", "mlp.gate.gate_proj.weight")]}
 # Models that see pictures: the outer type, what the tensors' names begin with, and with --mlx-lm.
 OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
@@ -545,7 +580,8 @@ OUTER = {"gemma4": ("gemma4", "model.language_model.", "language_model.model."),
 ENDS = {"token_embd.weight": "embed_tokens.weight", "output_norm.weight": "norm.weight",
         "token_embd_norm.weight": "embedding_norm.weight", "per_layer_token_embd.weight": "embed_tokens_per_layer.weight",
         "per_layer_model_proj.weight": "per_layer_model_projection.weight",
-        "per_layer_proj_norm.weight": "per_layer_projection_norm.weight", "output_res_score.weight": "output_attn_res_%s.weight"}
+        "per_layer_proj_norm.weight": "per_layer_projection_norm.weight", "output_res_score.weight": "output_attn_res_%s.weight",
+        "output_hc_fn.weight": "hc_head.fn", "output_hc_base.weight": "hc_head.base", "output_hc_scale.weight": "hc_head.scale"}
 MODEL_TYPE = {"lfm2moe": "lfm2_moe", "granitehybrid": "granitemoehybrid", "nemotron_h_moe": "nemotron_h",
               "qwen3next": "qwen3_next", "qwen35": "qwen3_5", "qwen35moe": "qwen3_5_moe",
               "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "qwen3vl": "qwen3_vl_text", "gpt-oss": "gpt_oss",
@@ -624,6 +660,27 @@ class Maker:
         """transformers 5: what concerns RoPE is in one object, or in one for each kind of layer."""
         rope = dict(c.pop("rope_scaling") or {"rope_type": "default"})
         rope["rope_type"] = rope.pop("type", None) or rope["rope_type"]
+        if self.arch == "deepseek4":
+            part = {"partial_rotary_factor": c.pop("qk_rope_head_dim") / c["head_dim"]}
+            words = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+            n, hashed = c["num_hidden_layers"], c.pop("num_hash_layers")
+            c.update(part, layer_types=[words[r] for r in c.pop("compress_ratios")[:n]],
+                     compress_rates={"compressed_sparse_attention": 4, "heavily_compressed_attention": 128},
+                     mlp_layer_types=["hash_moe" if i < hashed else "moe" for i in range(n)],
+                     rope_parameters={"main": {"rope_type": "default", "rope_theta": c.pop("rope_theta"), **part},
+                                      "compress": {**rope, "rope_theta": c.pop("compress_rope_theta"), "attention_factor": 1.0, **part}})
+            return
+        if self.arch == "mimo2":
+            part = {"rope_type": "default", "partial_rotary_factor": c.pop("partial_rotary_factor")}
+            window, moe = c.pop("hybrid_layer_pattern"), c.pop("moe_layer_freq")
+            c.update(rms_norm_eps=c.pop("layernorm_epsilon"), layer_types=["sliding_attention" if w else "full_attention" for w in window],
+                     mlp_layer_types=["sparse" if m else "dense" for m in moe],
+                     rope_parameters={"full_attention": {**part, "rope_theta": c.pop("rope_theta")},
+                                      "sliding_attention": {**part, "rope_theta": c.pop("swa_rope_theta")}})
+            for name in [n for n in c if n.startswith(("swa_", "add_"))] + ["scoring_func", "topk_method", "n_shared_experts"]:
+                del c[name]
+            self.names["attn_sinks.weight"] = "self_attn.sinks"
+            return
         rope["rope_theta"] = c.pop("rope_theta")
         for name in ("partial_rotary_factor", "original_max_position_embeddings"):
             if name in c:
@@ -780,6 +837,46 @@ class Maker:
                  moe_router_activation="sigmoid", moe_router_scaling_factor=k("expert_weights_scale"), norm_expert_weight=True,
                  use_moe_router_bias=True, use_head_wise_attn_gate=True, use_qk_norm=True, num_nextn_predict_layers=1,
                  swiglu_limits=limits("swiglu_clamp_exp"), swiglu_limits_shared=limits("swiglu_clamp_shexp"))
+
+    def config_deepseek4(self, c):
+        """config.json of DeepSeek-V4-Flash; the last ratio is that of the layer which predicts a further token."""
+        k = self.key
+        del c["intermediate_size"]
+        scaling = {"type": "yarn", "factor": k("rope.scaling.factor"), "beta_fast": k("rope.scaling.yarn_beta_fast", 32),
+                   "beta_slow": k("rope.scaling.yarn_beta_slow", 1),
+                   "original_max_position_embeddings": k("rope.scaling.original_context_length")}
+        c.update(model_type="deepseek_v4", rope_scaling=scaling, compress_rope_theta=k("attention.compress_rope_freq_base"),
+                 qk_rope_head_dim=k("rope.dimension_count"), q_lora_rank=k("attention.q_lora_rank"),
+                 o_lora_rank=k("attention.output_lora_rank"), o_groups=k("attention.output_group_count"),
+                 compress_ratios=k("attention.compress_ratios") + [0], sliding_window=k("attention.sliding_window"),
+                 index_n_heads=k("attention.indexer.head_count"), index_head_dim=k("attention.indexer.key_length"),
+                 index_topk=k("attention.indexer.top_k"), hc_mult=k("hyper_connection.count"), hc_eps=k("hyper_connection.epsilon"),
+                 hc_sinkhorn_iters=k("hyper_connection.sinkhorn_iterations"), n_routed_experts=self.n_experts,
+                 num_experts_per_tok=k("expert_used_count"), moe_intermediate_size=k("expert_feed_forward_length"),
+                 n_shared_experts=k("expert_shared_count"), num_hash_layers=k("hash_layer_count"), norm_topk_prob=True,
+                 routed_scaling_factor=k("expert_weights_scale"), scoring_func="sqrtsoftplus", topk_method="noaux_tc",
+                 swiglu_limit=(k("swiglu_clamp_exp") + [0])[0] if isinstance(k("swiglu_clamp_exp"), list) else k("swiglu_clamp_exp"),
+                 num_nextn_predict_layers=1, attention_bias=False)
+        if not self.folder.options.mlx_lm:
+            self.prefix = ""
+            self.folder.put("mtp.0.norm.weight", "F32", (1,), bytes(4))
+
+    def config_mimo2(self, c):
+        """config.json of MiMo-V2-Flash."""
+        k = self.key
+        window = k("attention.sliding_window_pattern")
+        full, other = window.index(False), window.index(True)
+        c.update(model_type="mimo_v2_flash", num_attention_heads=self.n_heads[full], num_key_value_heads=self.kv_of_layers[full],
+                 swa_num_attention_heads=self.n_heads[other], swa_num_key_value_heads=self.kv_of_layers[other],
+                 v_head_dim=k("attention.value_length"), swa_head_dim=c["head_dim"], swa_v_head_dim=k("attention.value_length"),
+                 hybrid_layer_pattern=[int(w) for w in window], partial_rotary_factor=0.334, swa_rope_theta=k("rope.freq_base_swa"),
+                 moe_layer_freq=[int("blk.%d.ffn_gate_inp.weight" % i in self.g.tensors) for i in range(len(window))],
+                 sliding_window=k("attention.sliding_window"), attention_value_scale=k("attention.value_scale"),
+                 add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False, layernorm_epsilon=c.pop("rms_norm_eps"),
+                 n_routed_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"), n_shared_experts=None,
+                 moe_intermediate_size=k("expert_feed_forward_length"), scoring_func="sigmoid", topk_method="noaux_tc",
+                 n_group=1, topk_group=1, norm_topk_prob=True, routed_scaling_factor=None, attention_bias=False)
+        self.folder.put("model.mtp.layers.0.enorm.weight", "F32", (1,), bytes(4))
 
     def config_hunyuan_moe(self, c):
         """modeling_hunyuan_v1_moe.py: alpha multiplies the base."""
@@ -1157,13 +1254,15 @@ class Maker:
         GGUF's order of rows; `self.order` puts it into the folder's."""
         o = self.folder.options
         quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
-            "ffn_gate_inp" not in gguf_name and (o.weights != "mxfp4" or "_exps" in gguf_name) and \
+            not re.search("ffn_gate_inp|hc_|_compressor|indexer.proj", gguf_name) and (o.weights != "mxfp4" or "_exps" in gguf_name) and \
             (o.weights.startswith("mlx") or not re.match("token_embd|output", gguf_name))
         if not quantize:
             shape = (n, rows // n, cols) if n else (rows, cols)
             self.folder.put(name, DTYPE[kind], shape, data)
             return None
         values = floats(kind, data)
+        if o.weights == "fp8-fp4" and "_exps" in gguf_name:
+            return put_fp4(self.folder, name, rows, cols, values)
         if o.weights.startswith("fp8"):
             return put_fp8(self.folder, name, rows, cols, values, n)
         if o.weights == "mxfp4":
@@ -1232,6 +1331,10 @@ class Maker:
         if gguf_name == "per_layer_token_embd.weight" and self.arch == "gemma3n":  # less than the embedding
             cut = dims[1] * 15 // 16
             self.folder.put(name, DTYPE[kind], (cut, dims[0]), data[:cut * dims[0] * BLOCK[kind][1]])
+            return
+        if kind == I32:
+            wide = struct.pack("<%dq" % (len(data) // 4), *array("i", data))
+            self.folder.put(name, *("I32", dims[::-1], data) if self.folder.options.mlx_lm else ("I64", dims[::-1], wide))
             return
         if gguf_name.endswith("ffn_gate_inp_shexp.weight"):  # a matrix of one row there
             self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
@@ -1411,8 +1514,11 @@ class Maker:
             if name in ENDS:
                 mamba = {"embed_tokens.weight": "embeddings.weight", "norm.weight": "norm_f.weight"}
                 ling = {"embed_tokens.weight": "word_embeddings.weight"}
-                other = mamba if self.prefix == "backbone." else ling if self.arch == "bailingmoe2" else {}
+                v4 = {"embed_tokens.weight": "embed.weight", **{"hc_head." + p: "hc_head_" + p for p in ("fn", "base", "scale")}}
+                other = mamba if self.prefix == "backbone." else ling if self.arch == "bailingmoe2" else {} if self.prefix else v4
                 self.put_tensor(name, self.prefix + other.get(ENDS[name], ENDS[name]))
+            elif name == "output.weight" and not self.prefix:
+                self.put_tensor(name, "head.weight")
             elif name == "output.weight":
                 self.put_tensor(name, ("language_model." if self.prefix == "language_model.model." else "") + "lm_head.weight")
             elif name.startswith("altup_"):  # one matrix for each stream but the first
@@ -1543,7 +1649,7 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "mlx-mxfp4", "int4", "mxfp4"))
+    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "fp8-fp4", "mlx4", "mlx8", "mlx-mxfp4", "int4", "mxfp4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -1566,7 +1672,7 @@ def main():
             sys.exit(77)
         config = m.config()
         m.all_tensors(config.get("text_config", config)["num_hidden_layers"])
-        if o.weights == "fp8":
+        if o.weights in ("fp8", "fp8-fp4"):
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}
         elif o.weights and not o.weights.startswith("mlx"):

@@ -226,6 +226,22 @@ fp8("fp8-two", "_scale", "F32", [2], 8)
 fp8("fp8-a-vector", "_scale", "BF16", [256], 512)
 fp8("fp8-integers", "_scale", "I32", [256, 1], 1024)
 fp8("fp8-none", "_scale", "F32", [0, 1], 0)
+fp8("fp8-exponents-half", "_scale", "U8", [128, 3], 384)
+fp8("fp8-exponents-four", "_scale", "F8_E8M0", [256, 4], 1024)
+
+
+def fp4(name, says, shape):
+    """Query weights in four bits, as DeepSeek V4's experts, with such scales."""
+    h, at = copy.deepcopy(HEADER), HEADER[Q]["data_offsets"][0]
+    h[Q].update(dtype="I8", shape=[256, 48], data_offsets=[at, at + 12288])
+    h[Q[:-len("weight")] + "scale"] = {"dtype": "F8_E8M0", "shape": shape,
+                                       "data_offsets": [at + 12288, at + 12288 + math.prod(shape)]}
+    folder(name, says, **{"model.safetensors": shard(h)})
+
+
+for n, shape in enumerate(([256, 2], [128, 3], [768], [256, 0], [256, 3, 1])):
+    fp4("fp4-scales-%d" % n, "an exponent for 32 values", shape)
+header("fp4-without-scales", "weights of type I8", lambda h: h[Q].update(dtype="I8", shape=[256, 384]))
 folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
 
 # ---- model.safetensors.index.json
