@@ -24,8 +24,20 @@ static size_t whole_pages(size_t size_bytes) {
     return round_up(MAX(size_bytes, (size_t)1), (size_t)sysconf(_SC_PAGESIZE));
 }
 
+/* Below this a block is not compared with what the machine has. */
+#define MUCH ((size_t)256 << 20)
+
+/* Systems promise memory that they do not have, above all to a container, and end the process when
+ * it writes there. */
+static bool is_beyond_machine(size_t size_bytes) {
+    uint64_t total = size_bytes >= MUCH ? mem_total() : 0;
+    return total != 0 && size_bytes > total;
+}
+
 void *mem_huge_alloc(size_t size_bytes) {
     check_allowed();
+    if (is_beyond_machine(size_bytes))
+        return NULL;
     size_t size = whole_pages(size_bytes); /* munmap() refuses to begin inside a page */
     /* Map one huge page more and trim, so that the block starts on a huge-page boundary.
      * Otherwise its first and last 2 MiB would stay in small pages. */

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Zeroed, page-aligned; NULL if the system says no. Free with mem_huge_free(p, the same size). */
+/* Zeroed, page-aligned; NULL if the system says no, or if it is more than mem_total(). Free with
+ * mem_huge_free(p, the same size). */
 void *mem_huge_alloc(size_t size_bytes);
 void mem_huge_free(void *p, size_t size_bytes);
 /* Makes a part of such a block resident, as writing to it would, but changes nothing in it; others

@@ -207,8 +207,10 @@ static enum status configure(struct planned *p, struct err *err) {
     c->n_ctx = session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
                                        : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
     if (c->n_ctx > p->hp.n_ctx_train)
-        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
-                       c->n_ctx, p->hp.n_ctx_train);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "a context of %u is more than the model's %u, the most that --ctx may be", c->n_ctx,
+            p->hp.n_ctx_train);
     c->n_tokens_max = MIN(n_chunk, c->n_ctx);
     c->n_runs_max = 1;
     c->n_states = p->hp.recurrent.kind != RECURRENT_NONE ? INSTANCE_STATES : 0;

@@ -14,8 +14,9 @@ enum status recurrent_states_open(struct recurrent_states *s, size_t slot_bytes,
         out.data = mem_huge_alloc(out.data_bytes);
     if (out.data_bytes != 0 && out.data == NULL)
         return err_set(err, ST_NO_MEMORY,
-                       "no memory for %u states of %.1f MB each, one a sequence", n_slots,
-                       (double)slot_bytes * 1e-6);
+                       "no memory for %u states of %.1f MB each: fewer requests at a time "
+                       "(--parallel-requests) or more ranks need less",
+                       n_slots, (double)slot_bytes * 1e-6);
     *s = out;
     return ST_OK;
 }

@@ -136,8 +136,10 @@ static enum status set_context(struct job *job, const struct hparams *hp, struct
     if (job->n_ctx == 0)
         job->n_ctx = MIN(hp->n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
     if (job->n_ctx > hp->n_ctx_train)
-        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
-                       job->n_ctx, hp->n_ctx_train);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "a context of %u is more than the model's %u, the most that --ctx may be",
+            job->n_ctx, hp->n_ctx_train);
     job->n_chunk = MIN(job->n_chunk, job->n_ctx);
     job->n_runs = 1;
     if (hp->recurrent.kind != RECURRENT_NONE) {

@@ -125,7 +125,10 @@ refuse 2 "stub.gguf" run "$work/stub.gguf" -p a
 mkfifo "$work/pipe.gguf"
 refuse 2 "pipe.gguf: not a regular file" run "$work/pipe.gguf" -p a
 refuse 2 "prompt has [0-9]+ tokens, but the context holds 16" run "$model" -q -p "$(printf 'word %.0s' {1..40})" --ctx 16
-refuse 2 "context of 100000 is more than the model's 512" run "$model" -p a --ctx 100000
+for command in "run $model -p a" "chat $model" "serve $model --port 0" "eval $model --ids 1" "bench $model" "plan $model"; do
+    # shellcheck disable=SC2086
+    refuse 2 "context of 100000 is more than the model's 512, the most that --ctx may be" $command --ctx 100000
+done
 refuse 2 "split has 2 weights, but there are 3 ranks" run "$model" -p a --ranks 3 --split 1,1
 refuse 2 "needs 4 ranks, but there are 3" run "$model" -p a --ranks 3 --parallel tensor2xpipeline2
 refuse 2 "--ids is missing" eval "$model"

@@ -299,6 +299,14 @@ static void available_memory_is_within_the_machine(void **state) {
     assert_true(mem_total() <= all);
 }
 
+/* A system may promise it, and end the process that writes there. */
+static void no_block_is_more_than_the_machine_has(void **state) {
+    (void)state;
+    assert_true(mem_total() > 0);
+    assert_null(mem_huge_alloc((size_t)mem_total() + 1));
+    assert_null(mem_huge_alloc(SIZE_MAX - 100));
+}
+
 /* ---- new files --------------------------------------------------------------------------- */
 
 static char dir[] = "/tmp/lockstep-base-XXXXXX", path[64];
@@ -559,6 +567,7 @@ int main(void) {
         cmocka_unit_test(a_huge_block_is_whole_pages),
 #endif
         cmocka_unit_test(available_memory_is_within_the_machine),
+        cmocka_unit_test(no_block_is_more_than_the_machine_has),
         cmocka_unit_test(a_planted_link_is_not_followed),
         cmocka_unit_test(a_new_file_has_one_writer),
         cmocka_unit_test(folders_that_cannot_be_made),
