@@ -41,13 +41,21 @@ static float affine_scale(const float *x, const float *importance, int high, flo
     return a.scale;
 }
 
+/* The nearest integer. A value between two goes away from zero, as in the reference quantizer: the
+ * files are the same. |x| is below 2^22. Adding 0.5 itself would make 1 of 0.5 - 2^-25. */
+static int nearest_away(float x) {
+    return (int)(x + copysignf(0x1.fffffep-2f, x));
+}
+
 static void block_to_q8_0(const float *x, const float *importance, struct block_q8_0 *b) {
     (void)importance; /* eight bits need no search */
     float d = fabsf(quant_extreme(x, QK)) / 127;
     b->d = quant_store_scale(&d, true);
     float id = inverse(d);
-    for (int i = 0; i < QK; i++)
-        b->qs[i] = (int8_t)nearest_between(x[i] * id, -127, 127);
+    for (int i = 0; i < QK; i++) {
+        float q = x[i] * id > -127 ? x[i] * id : -127; /* NaN, too */
+        b->qs[i] = (int8_t)nearest_away(q < 127 ? q : 127);
+    }
 }
 
 static void block_to_q4_0(const float *x, const float *importance, struct block_q4_0 *b) {

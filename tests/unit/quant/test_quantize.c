@@ -238,6 +238,18 @@ static void searches_are_no_worse_than_naive_rounding(void **state) {
 
 /* ---- properties -------------------------------------------------------------------- */
 
+/* With a step of 1, values are rounded as roundf() does it: the reference quantizer calls it. */
+static void q8_0_rounds_as_the_reference(void **state) {
+    (void)state;
+    float x[QK] = {127}, y[QK];
+    for (int i = 1; i < QK; i++)
+        x[i] = ((float)i - 16) * 3 + 0.5f;
+    x[1] = nextafterf(0.5f, 0);
+    round_trip(QT_Q8_0, x, NULL, y, QK);
+    for (int i = 0; i < QK; i++)
+        assert_true(y[i] == roundf(x[i]));
+}
+
 /* What a block of these types holds is what it holds after another round. A scale may be of either
  * sign, so zeros are, too. */
 static void rounding_twice_changes_nothing(void **state) {
@@ -318,6 +330,7 @@ int main(void) {
         cmocka_unit_test(simple_types_keep_their_bounds),
         cmocka_unit_test(errors_are_no_worse_than_the_references),
         cmocka_unit_test(searches_are_no_worse_than_naive_rounding),
+        cmocka_unit_test(q8_0_rounds_as_the_reference),
         cmocka_unit_test(rounding_twice_changes_nothing),
         cmocka_unit_test(importance_moves_the_error),
         cmocka_unit_test(strange_values_are_survived),
