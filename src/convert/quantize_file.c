@@ -199,7 +199,7 @@ static enum status find_scales(const struct job *job, const struct gguf_tensor *
         return ST_OK;
     if (s->type != QT_F32 || gguf_n_values(s) != t->dims[2] * t->dims[3])
         return err_set(err, ST_BAD_INPUT, "expected one f32 for each matrix in %s", s->name);
-    *out = s->data;
+    *out = tensor_row(s, 0, 0, gguf_n_values(s), NULL); /* plain numbers lie as they are */
     return ST_OK;
 }
 

@@ -102,18 +102,33 @@ static void narrow(const uint8_t *values, uint64_t begin, uint64_t end, uint8_t 
     }
 }
 
-/* 16 bytes of neighbouring pairs to GGUF's halves: low nibbles values 0 to 15, high 16 to 31. */
-static void unpair(const uint8_t *pairs, uint8_t *halves) {
-    for (int i = 0; i < QK / 2; i++) {
-        int low = pairs[i / 2] >> i % 2 * 4 & 15, high = pairs[8 + i / 2] >> i % 2 * 4 & 15;
+/* n bytes of neighbouring pairs to GGUF's halves: low nibbles values 0 to n - 1, high the rest. */
+static void unpair_n(const uint8_t *pairs, int n, uint8_t *halves) {
+    for (int i = 0; i < n; i++) {
+        int low = pairs[i / 2] >> i % 2 * 4 & 15, high = pairs[(n + i) / 2] >> i % 2 * 4 & 15;
         halves[i] = (uint8_t)(low | high << 4);
     }
+}
+
+static void unpair(const uint8_t *pairs, uint8_t *halves) {
+    unpair_n(pairs, QK / 2, halves);
 }
 
 static void mxfp4_blocks(const struct row_at *at, uint64_t begin, uint64_t end, uint8_t *out) {
     for (uint64_t b = begin / QK; b < end / QK; b++) {
         struct block_mxfp4 block = {.e = at->scales[b]};
         unpair(at->values + b * (QK / 2), block.qs);
+        memcpy(out, &block, sizeof block);
+        out += sizeof block;
+    }
+}
+
+static void nvfp4_blocks(const struct row_at *at, uint64_t begin, uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK_NVFP4; b < end / QK_NVFP4; b++) {
+        struct block_nvfp4 block;
+        memcpy(block.d, at->scales + b * sizeof block.d, sizeof block.d);
+        for (size_t i = 0; i < sizeof block.d; i++)
+            unpair_n(at->values + b * (QK_NVFP4 / 2) + 8 * i, 8, block.qs + 8 * i);
         memcpy(out, &block, sizeof block);
         out += sizeof block;
     }
@@ -209,6 +224,9 @@ static void convert(const struct gguf_tensor *t, const struct row_at at, uint64_
     case ROWS_MXFP4:
         mxfp4_blocks(&at, begin, end, out);
         break;
+    case ROWS_NVFP4:
+        nvfp4_blocks(&at, begin, end, out);
+        break;
     case ROWS_MLX4:
         mlx4_blocks(s, &at, begin, end, out);
         break;
@@ -258,7 +276,9 @@ const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t co
                           uint64_t n_cols, uint8_t *buf) {
     if (in_place(t))
         return row_in_place(t, row);
-    make_row(t, row, col_begin, col_begin + n_cols, buf + column_at(t, col_begin));
+    const uint64_t block = qtype_info(t->type)->block_values;
+    const uint64_t end = round_up(col_begin + n_cols, block);
+    make_row(t, row, col_begin / block * block, end, buf + column_at(t, col_begin));
     return buf;
 }
 

@@ -18,6 +18,7 @@ enum rows_form {
     ROWS_I64,      /* -> QT_I32; what 32 bits do not hold becomes -1 */
     ROWS_FP8,      /* e4m3 bytes, a scale for scale_rows x scale_cols of them -> QT_F8_E4M3 */
     ROWS_MXFP4,    /* gpt-oss, MLX: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
+    ROWS_NVFP4,    /* the same pairs, an e4m3 scale for 16 -> QT_NVFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
     ROWS_MLX8,     /* -> QT_MLX8, QT_MLX8_F16 */
     ROWS_INT4, /* compressed-tensors: MLX4's codes, (code - 8) * scale -> QT_Q4_0, QT_MLX4 */
@@ -59,9 +60,8 @@ struct tensor_rows {
 bool tensor_has_data(const struct gguf_tensor *t);
 
 /* Row `row` (rows count through all matrices), as blocks of t->type: a pointer to its column 0.
- * Only columns [col_begin, col_begin + n_cols) are valid. They must be whole blocks of the
- * type, except at the end of the row. buf holds a whole row (qtype_row_bytes); it is used if
- * the row must be converted. */
+ * Only the blocks of columns [col_begin, col_begin + n_cols) are valid. buf holds a whole row
+ * (qtype_row_bytes); it is used if the row must be converted. */
 const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
                           uint64_t n_cols, uint8_t *buf);
 

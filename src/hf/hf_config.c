@@ -312,8 +312,9 @@ static enum status put_attention_scale(struct hf_folder *f, struct err *err) {
     return ST_OK;
 }
 
-/* compressed-tensors has many forms; three are known: FP8 (activations, which others round too,
- * are not), MXFP4, and signed codes of 4 bits in groups, without zero points and permutations. */
+/* compressed-tensors has many forms; known are FP8 and MXFP8 (activations, which others round too,
+ * are not), MXFP4, NVFP4, and signed codes of 4 bits in groups, without zero points and
+ * permutations. */
 static bool is_known_group(const json_t *q, const json_t *group) {
     const json_t *w = json_object_get(group, "weights");
     const char *type = json_string_value(json_object_get(w, "type"));
@@ -325,7 +326,9 @@ static bool is_known_group(const json_t *q, const json_t *group) {
         return false;
     if (str_eq(format, "float-quantized"))
         return bits == 8 && str_eq(type, "float");
-    if (str_eq(format, "mxfp4-pack-quantized"))
+    if (str_eq(format, "mxfp8-quantized"))
+        return bits == 8 && str_eq(type, "float");
+    if (str_eq(format, "mxfp4-pack-quantized") || str_eq(format, "nvfp4-pack-quantized"))
         return bits == 4 && str_eq(type, "float");
     return str_eq(format, "pack-quantized") && bits == 4 && str_eq(type, "int") &&
            !hf_value(group, "input_activations");
@@ -340,20 +343,32 @@ static bool is_known_compressed(const json_t *q) {
     return json_object_size(groups) != 0;
 }
 
+/* NVIDIA's. In a mixture, each tensor's form says what it is. */
+static bool is_known_modelopt(const json_t *q, const char *method) {
+    static const char *const algos[] = {"NVFP4", "W4A16_NVFP4", "MXFP8", "MIXED_PRECISION"};
+    const char *algo = json_string_value(json_object_get(q, "quant_algo"));
+    for (size_t i = 0; algo && str_starts(method, "modelopt") && i < ARRAY_LEN(algos); i++)
+        if (str_eq(algo, algos[i]))
+            return true;
+    return false;
+}
+
 static enum status check_quantization(const struct hf_folder *f, struct err *err) {
     const json_t *q = hf_quantization(f);
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     if (!method || str_eq(method, "fp8") || str_eq(method, "mxfp4"))
         return ST_OK;
     bool packed = str_eq(method, "compressed-tensors");
+    if (is_known_modelopt(q, method))
+        return ST_OK;
     if (packed && is_known_compressed(q))
         return ST_OK;
     if (packed)
         return err_set(
             err, ST_UNSUPPORTED,
             "%s/config.json: weights quantized by compressed-tensors are supported only as "
-            "float-quantized (FP8), mxfp4-pack-quantized, or pack-quantized with symmetric "
-            "integers of 4 bits",
+            "float-quantized (FP8), mxfp8-quantized, mxfp4- or nvfp4-pack-quantized, or "
+            "pack-quantized with symmetric integers of 4 bits",
             f->path);
     char shown[64];
     return err_set(

@@ -222,6 +222,7 @@ struct hf_source {
     uint64_t n, n_rows, n_cols;
     uint64_t values_bytes, scales_bytes; /* from one matrix of a stack to the next */
     uint32_t elem_bytes;
+    float scale; /* of the whole first matrix, which GGUF keeps beside it; 0: none */
     bool vector;
     bool refused_form; /* codes: values of a row cannot be picked */
 };

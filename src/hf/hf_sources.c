@@ -187,10 +187,30 @@ static enum status mxfp4_source(const struct hf_folder *f, const struct safe_ten
     return ST_OK;
 }
 
+/* n_cols values in t's rows, with e4m3 scales of 16. */
+static enum status nvfp4_rows(const struct hf_folder *f, const struct safe_tensor *t,
+                              const struct safe_tensor *scales, struct hf_source *s,
+                              struct err *err) {
+    if (s->n_cols % QK_NVFP4 != 0)
+        return hf_bad_shape(f, t->name, "NVFP4 rows must be whole blocks of 64", err);
+    s->type = QT_NVFP4;
+    s->refused_form = true;
+    s->rows.form = ROWS_NVFP4;
+    s->rows.row_bytes = s->n_cols / 2;
+    s->rows.scale_rows = 1;
+    s->rows.scale_cols = QK_NVFP4 / 4;
+    s->rows.scale_row_bytes = s->n_cols / s->rows.scale_cols;
+    s->values_bytes = s->n_rows * s->rows.row_bytes;
+    s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
+    s->first = (struct rows_part){t->data, scales->data, NULL};
+    return ST_OK;
+}
+
 /* What config.json says of a module's weights: its own entry, or that of all. */
 struct mlx_quantization {
     uint32_t group; /* 0: none that is known */
-    bool mxfp4;     /* or else affine, which a module's own entry may leave out */
+    /* affine, which a module's own entry may leave out, has biases, the others do not */
+    enum mlx_mode { MLX_AFFINE, MLX_MXFP4, MLX_MXFP8, MLX_NVFP4, N_MLX_MODES } mode;
 };
 
 static enum status mlx_quantization(const struct hf_folder *f, const char *module,
@@ -201,13 +221,19 @@ static enum status mlx_quantization(const struct hf_folder *f, const char *modul
     const char *text = json_is_string(mode) ? json_string_value(mode) : "affine";
     json_int_t group = json_integer_value(json_object_get(q, "group_size"));
     char shown[64];
-    if (!str_eq(text, "affine") && !str_eq(text, "mxfp4"))
+    static const char *const modes[N_MLX_MODES] = {"affine", "mxfp4", "mxfp8", "nvfp4"};
+    while (out->mode < N_MLX_MODES && !str_eq(text, modes[out->mode]))
+        out->mode++;
+    if (out->mode == N_MLX_MODES)
         return err_set(err, ST_UNSUPPORTED,
-                       "%s/config.json: MLX's mode %s is not supported, only affine and mxfp4",
+                       "%s/config.json: MLX's mode %s is not supported, only affine, mxfp4, "
+                       "mxfp8 and nvfp4",
                        f->path,
                        gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown));
-    out->mxfp4 = str_eq(text, "mxfp4");
-    out->group = group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
+    bool known = out->mode == MLX_AFFINE  ? group == 32 || group == 64 || group == 128
+                 : out->mode == MLX_NVFP4 ? group == 16
+                                          : group == QK;
+    out->group = known ? (uint32_t)group : 0;
     return ST_OK;
 }
 
@@ -215,11 +241,19 @@ static enum status mlx_quantization(const struct hf_folder *f, const char *modul
 static bool mlx_form(const struct mlx_quantization *q, enum safe_dtype scales, uint64_t n_words,
                      struct hf_source *s) {
     bool four = n_words * 8 == s->n_cols, f16 = scales == SAFE_F16;
-    if (q->mxfp4) {
+    if (q->mode == MLX_MXFP4) {
         s->type = QT_MXFP4;
         s->rows.form = ROWS_MXFP4;
-        return four && scales == SAFE_U8 && q->group == QK;
+        return four && scales == SAFE_U8;
     }
+    if (q->mode == MLX_MXFP8) {
+        s->type = QT_F8_E4M3;
+        s->rows.form = ROWS_FP8;
+        s->rows.scale_exponents = true;
+        return n_words * 4 == s->n_cols && scales == SAFE_U8;
+    }
+    if (q->mode == MLX_NVFP4)
+        return four && scales == SAFE_U8; /* nvfp4_rows() says the rest */
     s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
     s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
     return (four || n_words * 4 == s->n_cols) && (f16 || scales == SAFE_BF16);
@@ -236,7 +270,7 @@ static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) 
            memcmp(a->dims, b->dims, sizeof a->dims) == 0;
 }
 
-/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups];
+/* NAME.weight [rows, words], NAME.scales and, in the affine mode, NAME.biases [rows, groups];
  * perhaps of n matrices. */
 static enum status mlx_source(const struct hf_folder *f, const struct safe_tensor *t,
                               struct hf_source *s, struct err *err) {
@@ -248,26 +282,29 @@ static enum status mlx_source(const struct hf_folder *f, const struct safe_tenso
     snprintf(name, sizeof name, "%s.scales", module);
     const struct hf_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%s.biases", module);
-    const struct hf_tensor *biases = q.mxfp4 ? NULL : take(f, name);
+    const bool affine = q.mode == MLX_AFFINE;
+    const struct hf_tensor *biases = affine ? take(f, name) : NULL;
     TRY(set_shape(f, t, t->n_dims, s, err));
     if (!scales || q.group == 0 || s->vector || !same_rows(t, scales->t) ||
-        (!q.mxfp4 && (!biases || !same_kind(scales->t, biases->t))))
+        (affine && (!biases || !same_kind(scales->t, biases->t))))
         return hf_bad_shape(
             f, t->name,
-            "packed weights need scales and biases of their groups of 32, 64 or 128, or of mode mxfp4 "
-            "scales alone (config.json: quantization)",
+            "packed weights need scales and biases of their groups of 32, 64 or 128; in modes "
+            "mxfp4 and mxfp8 scales alone, of 32, in nvfp4 of 16 (config.json: quantization)",
             err);
     uint64_t n_groups = scales->t->dims[t->n_dims - 1], n_words = s->n_cols;
     if (n_groups > UINT32_MAX || n_words > UINT32_MAX)
         return hf_bad_shape(f, t->name, "its rows are too long", err);
     s->n_cols = n_groups * q.group;
     if (!mlx_form(&q, scales->t->dtype, n_words, s))
-        return hf_bad_shape(
-            f, t->name,
-            q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
-                    : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
-                      "supported",
-            err);
+        return hf_bad_shape(f, t->name,
+                            affine
+                                ? "only codes of 4 or 8 bits with scales of F16 or BF16 are "
+                                  "supported"
+                                : "its mode wants codes of 4 bits (mxfp8: 8) and scales of U8",
+                            err);
+    if (q.mode == MLX_NVFP4)
+        return nvfp4_rows(f, t, scales->t, s, err);
     s->refused_form = true;
     s->rows.row_bytes = n_words * 4;
     s->rows.scale_rows = 1;
@@ -337,8 +374,8 @@ static enum status int4_source(const struct hf_folder *f, const struct safe_tens
 /* MXFP4: [rows, cols/2], of neighbouring pairs, the first one lowest, and scales [rows, cols/32].
  * compressed-tensors' mxfp4-pack-quantized, DeepSeek V4's experts. */
 static enum status packed_mxfp4_source(const struct hf_folder *f, const struct safe_tensor *t,
-                                       struct hf_source *s, struct err *err) {
-    const struct hf_tensor *scales = take_scales(f, t);
+                                       const struct hf_tensor *scales, struct hf_source *s,
+                                       struct err *err) {
     if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 || !is_exponents(scales->t) ||
         scales->t->dims[0] != t->dims[0] || t->dims[1] % (QK / 2) != 0 ||
         scales->t->dims[1] != t->dims[1] / (QK / 2))
@@ -359,6 +396,50 @@ static enum status packed_mxfp4_source(const struct hf_folder *f, const struct s
     return ST_OK;
 }
 
+/* NVFP4: MXFP4's pairs, scales e4m3 [rows, cols/16], and a number for the whole matrix, which
+ * multiplies (ModelOpt's NAME.weight_scale_2) or divides (compressed-tensors'
+ * NAME.weight_global_scale). Activations are not rounded, so their scales are not needed. */
+static enum status nvfp4_source(const struct hf_folder *f, const struct safe_tensor *t,
+                                const struct safe_tensor *scales, struct hf_source *s,
+                                struct err *err) {
+    static const char *const names[] = {"weight_scale_2", "weight_global_scale", "input_scale",
+                                        "input_global_scale"};
+    const int module = (int)(strrchr(t->name, '.') - t->name);
+    char name[SAFE_NAME_MAX + 32];
+    const struct hf_tensor *found[ARRAY_LEN(names)];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        snprintf(name, sizeof name, "%.*s.%s", module, t->name, names[i]);
+        found[i] = take(f, name);
+    }
+    const struct hf_tensor *one = found[0] ? found[0] : found[1];
+    if (!one || one->t->dtype != SAFE_F32 || one->t->size_bytes != sizeof s->scale ||
+        t->n_dims != 2 || scales->n_dims != 2 || scales->dims[0] != t->dims[0] ||
+        t->dims[1] % 8 != 0 || scales->dims[1] != t->dims[1] / 8)
+        return hf_bad_shape(f, t->name,
+                            "NVFP4 weights need their NAME.weight_scale, a number for 16 "
+                            "values, and NAME.weight_scale_2 or NAME.weight_global_scale, one "
+                            "for all",
+                            err);
+    memcpy(&s->scale, one->t->data, sizeof s->scale);
+    if (!found[0])
+        s->scale = 1.0f / s->scale;
+    if (!(s->scale > 0.0f) || isinf(s->scale))
+        return hf_bad_shape(f, t->name, "the scale of all its values is not a number above 0",
+                            err);
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    s->n_cols *= 2;
+    return nvfp4_rows(f, t, scales, s, err);
+}
+
+/* Two values of four bits in a byte. */
+static enum status packed_source(const struct hf_folder *f, const struct safe_tensor *t,
+                                 struct hf_source *s, struct err *err) {
+    const struct hf_tensor *scales = take_scales(f, t);
+    return scales && scales->t->dtype == SAFE_F8_E4M3
+               ? nvfp4_source(f, t, scales->t, s, err)
+               : packed_mxfp4_source(f, t, scales, s, err);
+}
+
 enum status hf_find_source(const struct hf_folder *f, const struct safe_tensor *t,
                            struct hf_source *s, struct err *err) {
     *s = (struct hf_source){0};
@@ -370,7 +451,7 @@ enum status hf_find_source(const struct hf_folder *f, const struct safe_tensor *
         return mxfp4_source(f, t, s, err);
     if ((t->dtype == SAFE_U8 && str_ends(t->name, ".weight_packed")) ||
         ((t->dtype == SAFE_I8 || t->dtype == SAFE_U8) && take_scales(f, t)))
-        return packed_mxfp4_source(f, t, s, err);
+        return packed_source(f, t, s, err);
     if ((t->dtype == SAFE_I32 || t->dtype == SAFE_I64) && str_ends(t->name, ".tid2eid"))
         return table_source(f, t, s, err);
     if (t->dtype == SAFE_U32 && str_ends(t->name, ".weight"))

@@ -117,7 +117,8 @@ static enum status apply_delta(const struct hf_folder *f, enum hf_how how,
         n != tiling.first + (uint64_t)tiling.block * tiling.n_groups * tiling.n_per_group)
         return hf_bad_shape(f, t->name, "its shape is not that of the value heads", err);
     if (cols && s->refused_form &&
-        (tiling.block % QK != 0 || tiling.block % MAX(s->rows.scale_cols, 1u) != 0))
+        (tiling.block % MAX(qtype_info(s->type)->block_values, (uint32_t)QK) != 0 ||
+         tiling.block % MAX(s->rows.scale_cols, 1u) != 0))
         return hf_bad_shape(f, t->name, "a value head is not whole blocks of it", err);
     s->rows.tiling = tiling;
     return ST_OK;
@@ -237,6 +238,17 @@ static enum status add_padded(struct hf_folder *f, const char *to, struct hf_sou
     return st;
 }
 
+/* x.weight's numbers for its whole matrices, as GGUF keeps them: x.scale. */
+static enum status add_scales(struct hf_folder *f, const char *to, const float *scales,
+                              size_t n, struct err *err) {
+    char name[GGUF_NAME_MAX + 8];
+    const char *end = str_ends(to, ".weight") ? to + strlen(to) - strlen(".weight") : NULL;
+    if (!end)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s cannot be NVFP4", f->path, to);
+    snprintf(name, sizeof name, "%.*s.scale", (int)(end - to), to);
+    return hf_add_vector(f, name, scales, n, err);
+}
+
 static enum status add_one(struct hf_folder *f, const char *to, const struct hf_name *name,
                            const struct safe_tensor *t, struct err *err) {
     struct hf_source s;
@@ -256,7 +268,8 @@ static enum status add_one(struct hf_folder *f, const char *to, const struct hf_
         if (parts[i].biases)
             parts[i].biases += i * s.scales_bytes;
     }
-    return add(f, to, &s, parts, t->n_dims >= 3, err);
+    TRY(add(f, to, &s, parts, t->n_dims >= 3, err));
+    return s.scale != 0.0f ? add_scales(f, to, &s.scale, 1, err) : ST_OK;
 }
 
 static bool same_form(const struct hf_source *a, const struct hf_source *b) {
@@ -272,8 +285,9 @@ static enum status add_each(struct hf_folder *f, const char *to, const struct hf
                             const char *prefix, uint32_t n, struct err *err) {
     const char *gap = strstr(name->from, "%u");
     struct rows_part *parts = mem_calloc(n, sizeof *parts);
+    float *scales = hf_own(f, mem_calloc(n, sizeof *scales));
     struct hf_source first, s;
-    enum status st = parts ? ST_OK : hf_no_memory(f, err);
+    enum status st = parts && scales ? ST_OK : hf_no_memory(f, err);
     for (uint32_t i = 0; i < n && st == ST_OK; i++) {
         char full[SAFE_NAME_MAX + 1];
         snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
@@ -292,13 +306,15 @@ static enum status add_each(struct hf_folder *f, const char *to, const struct hf
         if (i == 0)
             first = s;
         parts[i] = s.first;
+        scales[i] = s.scale;
     }
     if (st != ST_OK) {
         mem_free(parts);
         return st;
     }
     first.n = n;
-    return add(f, to, &first, parts, true, err);
+    TRY(add(f, to, &first, parts, true, err));
+    return first.scale != 0.0f ? add_scales(f, to, scales, n, err) : ST_OK;
 }
 
 enum status hf_add_stack(struct hf_folder *f, const char *to, const struct hf_name *name,
@@ -444,7 +460,8 @@ static enum status check_unused(const struct hf_folder *f, const char *prefix,
     for (size_t i = 0; i < f->n_tensors; i++) {
         const char *name = f->tensors[i].t->name;
         if (f->tensors[i].used || !layer_of(f, prefix, name) ||
-            str_ends(name, "rotary_emb.inv_freq"))
+            str_ends(name, "rotary_emb.inv_freq") || str_ends(name, ".k_scale") ||
+            str_ends(name, ".v_scale")) /* of a cache in FP8, which ours is not */
             continue;
         return refuse(f, name, err);
     }

@@ -1,6 +1,7 @@
 /* weights_collect.c: which tensors a share of the model consists of, and which part of each. */
 #include "base/mem.h"
 #include "base/util.h"
+#include "format/rows.h"
 #include "weights/weights_loader.h"
 
 #include <stdio.h>
@@ -53,8 +54,8 @@ static enum status read_scale(struct weights_loader *ld, const struct weight_par
             err, ST_UNSUPPORTED,
             "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
             gguf_path(ld->g), s->name);
-    if (s->data != NULL)
-        memcpy(&dst->scale, (const uint8_t *)s->data + p->nth * sizeof(float), sizeof(float));
+    if (tensor_has_data(s))
+        tensor_row_f32(s, 0, p->nth, 1, &dst->scale);
     else if (ld->from != NULL) /* else nothing will be computed with it */
         return ld->from->read(ld->from->user, s->part, s->offset + p->nth * sizeof(float),
                               sizeof(float), 0, 1, (uint8_t *)&dst->scale, 0, err);

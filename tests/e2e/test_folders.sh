@@ -196,6 +196,13 @@ quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
 quantized mxfp4 "$q/q-llama-f16.gguf" --weights mlx-mxfp4 --shards 2
 quantized mxfp4-moe "$golden/logits/qwen3moe.gguf" --weights mlx-mxfp4
 quantized mxfp4-packed "$golden/logits/qwen3moe.gguf" --weights mxfp4
+quantized mxfp8 "$q/q-llama-f16.gguf" --weights mxfp8 --shards 2
+quantized mlx-mxfp8 "$q/q-llama-f16.gguf" --weights mlx-mxfp8
+quantized nvfp4 "$q/q-llama-f16.gguf" --weights nvfp4 --group 64 --shards 2
+quantized nvfp4-modelopt "$q/q-llama-f16.gguf" --weights modelopt-nvfp4 --group 64
+quantized nvfp4-mlx "$q/q-llama-f16.gguf" --weights mlx-nvfp4 --group 64
+quantized nvfp4-moe "$golden/logits/llama4.gguf" --wide --weights modelopt-nvfp4 --group 64
+quantized nvfp4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx-nvfp4 --group 64 --mlx-lm
 quantized fp8-stack "$golden/logits/gemma4-moe.gguf" --wide --weights fp8
 quantized mlx4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx4 --group 32 --mlx-lm --shards 2
 quantized mxfp4-stack "$golden/logits/gemma4-moe.gguf" --wide --weights mlx-mxfp4 --mlx-lm
@@ -305,6 +312,12 @@ cmp a.f32 b.f32 || fail "a quantized folder is not a quantized file"
 run_eval mlx.gguf a.f32
 run_eval worth.gguf b.f32
 cmp a.f32 b.f32 || fail "MLX codes dequantized are not Q8_0's"
+# The number of a whole NVFP4 matrix counts, also in what quantize makes of it.
+for model in nvfp4 nvfp4.gguf; do
+    "$LOCKSTEP" quantize $model worth.gguf f32 >out 2>&1 || fail "quantize $model: $(cat out)"
+    run_eval worth.gguf $model.f32
+done
+cmp nvfp4.f32 nvfp4.gguf.f32 || fail "NVFP4 codes dequantized are not the GGUF's"
 
 # Vocabularies: the ids of the texts in golden/tokenizers.
 for file in "$golden"/tokenizers/*.gguf.gz; do

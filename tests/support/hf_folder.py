@@ -8,7 +8,8 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|fp8-row|fp8-all|fp8-fp4|mlx4|mlx8|mlx-mxfp4|int4|mxfp4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|fp8-row|fp8-all|fp8-fp4|mxfp8|mlx4|mlx8|mlx-mxfp4|mlx-mxfp8|mlx-nvfp4|int4|mxfp4|
+                               nvfp4|modelopt-nvfp4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite] [--pieces] [--mlx-lm] [--flat] [--wide]
 """
 import argparse
@@ -21,8 +22,8 @@ import sys
 from array import array
 from bisect import bisect
 
-F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4, I32 = 0, 1, 2, 3, 8, 30, 39, 26
-BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17), I32: (1, 4)}
+F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4, NVFP4, I32 = 0, 1, 2, 3, 8, 30, 39, 40, 26
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17), NVFP4: (64, 36), I32: (1, 4)}
 DTYPE = {F32: "F32", F16: "F16", BF16: "BF16"}
 
 # The regular expressions of published tokenizer.json files.
@@ -264,8 +265,8 @@ def put_fp8(folder, name, rows, cols, values, n=0):
             dtype, shape, _ = parts.tensors["0" + end]
             folder.put(name + end, dtype, [n] + shape, b"".join(parts.tensors["%d%s" % (i, end)][2] for i in range(n)))
         return F32, b"".join(worths)
-    powers = folder.options.weights == "fp8-fp4"  # DeepSeek V4: scales are powers of two
-    height, width = {"fp8": (128, 128), "fp8-fp4": (128, 128), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
+    powers = folder.options.weights in ("fp8-fp4", "mxfp8", "mlx-mxfp8")  # scales are powers of two
+    height, width = {"fp8": (128, 128), "fp8-fp4": (128, 128), "mxfp8": (1, 32), "mlx-mxfp8": (1, 32), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
     br, bc = -(-rows // height), -(-cols // width)
     scales, codes, worth = [], bytearray(rows * cols), array("f", bytes(4 * rows * cols))
     for i in range(br):
@@ -281,9 +282,14 @@ def put_fp8(folder, name, rows, cols, values, n=0):
             for k in at:
                 codes[k] = to_e4m3(values[k] / scale)
                 worth[k] = (-1 if codes[k] & 128 else 1) * E4M3[codes[k] & 127] * scale
+    exponents = bytes(math.frexp(s)[1] - 1 + 127 for s in scales) if powers else None
+    if folder.options.weights == "mlx-mxfp8":
+        put_mxfp4_parts(folder, name, (rows,), cols, codes, exponents, cols // 4)
+        return F32, worth.tobytes()
     folder.put(name, "F8_E4M3", (rows, cols), codes)
     if powers:
-        folder.put(name[:-len("weight")] + "scale", "F8_E8M0", (br, bc), bytes(math.frexp(s)[1] - 1 + 127 for s in scales))
+        v4 = folder.options.weights == "fp8-fp4"
+        folder.put(name[:-len("weight")] + "scale" if v4 else name + "_scale", "F8_E8M0" if v4 else "U8", (br, bc), exponents)
         return F32, worth.tobytes()
     name += "_scale_inv" if height == width == 128 else "_scale"
     shape = (1,) if folder.options.weights == "fp8-all" else (br, bc)
@@ -356,9 +362,41 @@ def put_mxfp4_block(e, codes, scales, words):
     words += bytes(codes[i] | codes[i + 1] << 4 for i in range(0, 32, 2))
 
 
-def put_mxfp4_parts(folder, name, lead, cols, words, scales):
-    folder.put(name, "U32", lead + (cols // 8,), words)
-    folder.put(name[:-len(".weight")] + ".scales", "U8", lead + (cols // 32,), scales)
+def put_mxfp4_parts(folder, name, lead, cols, words, scales, n_words=0, group=32):
+    folder.put(name, "U32", lead + (n_words or cols // 8,), words)
+    folder.put(name[:-len(".weight")] + ".scales", "U8", lead + (cols // group,), scales)
+
+
+def put_nvfp4(folder, name, rows, cols, values, n=0):
+    """NVIDIA's four bits: a scale in e4m3 for 16 values, and one in f32 for the matrix: ModelOpt's multiplies,
+    compressed-tensors' divides, MLX has none. A GGUF has the same numbers in another order, and the last one beside
+    them: returned third."""
+    kind = folder.options.weights
+    whole = f32(max(map(abs, values)) / (6 * 448)) if kind != "mlx-nvfp4" else 1.0
+    divisor = f32(1 / whole)
+    if kind == "nvfp4":
+        whole = f32(1 / divisor)
+    scales, codes, blocks = bytearray(), bytearray(), bytearray()
+    for g in range(0, len(values), 16):
+        x = values[g:g + 16]
+        scale = max(1, to_e4m3(min(max(map(abs, x)) / 6 / whole, 448)))
+        q = [bisect(E2M1_MIDDLES, abs(v) / (E4M3[scale] * whole)) | (8 if v < 0 else 0) for v in x]
+        scales.append(scale)
+        codes += bytes(q[i] | q[i + 1] << 4 for i in range(0, 16, 2))
+        blocks += bytes(q[i] | q[i + 8] << 4 for i in range(8))
+    stored = b"".join(bytes(scales[4 * b:4 * b + 4]) + bytes(blocks[32 * b:32 * b + 32]) for b in range(len(values) // 64))
+    if kind == "mlx-nvfp4":
+        put_mxfp4_parts(folder, name, (n, rows // n) if n else (rows,), cols, codes, scales, group=16)
+        return NVFP4, stored, None
+    module, packed = name[:-len("weight")], kind == "nvfp4"
+    folder.put(name + "_packed" * packed, "U8", (rows, cols // 2), codes)
+    folder.put(name + "_scale", "F8_E4M3", (rows, cols // 16), scales)
+    folder.put(module + ("weight_global_scale" if packed else "weight_scale_2"), "F32", (1,) if packed else (),
+               struct.pack("<f", divisor if packed else whole))
+    folder.put(module + ("input_global_scale" if packed else "input_scale"), "F32", (1,) if packed else (), struct.pack("<f", 3))
+    if name.endswith("k_proj.weight") and not packed:
+        folder.put(module + "k_scale", "F32", (), struct.pack("<f", 1))
+    return NVFP4, stored, whole
 
 
 def put_packed_mxfp4(folder, name, rows, cols, values):
@@ -1263,8 +1301,14 @@ class Maker:
         values = floats(kind, data)
         if o.weights == "fp8-fp4" and "_exps" in gguf_name:
             return put_fp4(self.folder, name, rows, cols, values)
-        if o.weights.startswith("fp8"):
+        if o.weights.startswith("fp8") or o.weights.endswith("mxfp8"):
             return put_fp8(self.folder, name, rows, cols, values, n)
+        if o.weights.endswith("nvfp4"):
+            worth = put_nvfp4(self.folder, name, rows, cols, values, n)
+            if worth[2] is not None:
+                own = self.g.tensors.setdefault(gguf_name[:-len("weight")] + "scale", [(0,), F32, b""])
+                own[:] = [(own[0][0] + 1,), F32, own[2] + struct.pack("<f", worth[2])]
+            return worth[:2]
         if o.weights == "mxfp4":
             return put_packed_mxfp4(self.folder, name, rows, cols, values)
         if o.weights == "int4":
@@ -1649,7 +1693,8 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "fp8-fp4", "mlx4", "mlx8", "mlx-mxfp4", "int4", "mxfp4"))
+    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "fp8-fp4", "mxfp8", "mlx4", "mlx8", "mlx-mxfp4", "mlx-mxfp8",
+                                         "mlx-nvfp4", "int4", "mxfp4", "nvfp4", "modelopt-nvfp4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -1675,21 +1720,27 @@ def main():
         if o.weights in ("fp8", "fp8-fp4"):
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}
+        elif o.weights == "modelopt-nvfp4":
+            config["quantization_config"] = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"],
+                                             "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"}}
         elif o.weights and not o.weights.startswith("mlx"):
-            int4, mxfp4 = o.weights == "int4", o.weights == "mxfp4"
+            int4, mxfp4 = o.weights == "int4", o.weights in ("mxfp4", "nvfp4")
             weights = {"num_bits": 4 if int4 or mxfp4 else 8, "type": "int" if int4 else "float", "symmetric": True,
                        "actorder": None, "dynamic": False, "group_size": o.group or None,
-                       "strategy": {"int4": "group", "mxfp4": "group", "fp8-row": "channel", "fp8-all": "tensor"}[o.weights]}
+                       "strategy": {"int4": "group", "mxfp4": "group", "mxfp8": "group", "nvfp4": "tensor_group", "fp8-row": "channel", "fp8-all": "tensor"}[o.weights]}
             inputs = None if int4 or mxfp4 else {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "token"}
             config["quantization_config"] = {
                 "quant_method": "compressed-tensors", "ignore": ["lm_head"],
                 "format": "pack-quantized" if int4 else "float-quantized",
                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
-                                              "format": "mxfp4-pack-quantized" if mxfp4 else None,
+                                              "format": {"mxfp4": "mxfp4-pack-quantized", "nvfp4": "nvfp4-pack-quantized",
+                                                         "mxfp8": "mxfp8-quantized"}.get(o.weights),
                                               "input_activations": inputs, "output_activations": None}}}
         elif o.weights:
             # As mlx-lm writes it, twice; a module's own entry without a mode is affine.
             config["quantization"] = {"group_size": o.group, "bits": int(o.weights[-1])}
+            if o.weights in ("mlx-mxfp8", "mlx-nvfp4"):
+                config["quantization"].update(mode=o.weights[4:], group_size=32 if o.weights == "mlx-mxfp8" else 16)
             if o.weights == "mlx-mxfp4":
                 config["quantization"] = {"group_size": 32, "bits": 4, "mode": "mxfp4", **folder.affine}
             config["quantization_config"] = config["quantization"]

@@ -169,14 +169,17 @@ def mlx(name, says, quantization, scales=None, dtype="U8"):
 
 rows, words = HEADER[Q]["shape"]
 MX = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
-mlx("st-mlx-mode", "mxfp8", {**MX, "mode": "mxfp8"})
-mlx("st-mlx-mode-own", "nvfp4", {**MX, Q[:-len(".weight")]: {**MX, "mode": "nvfp4"}})
+mlx("st-mlx-mode", "mxfp6", {**MX, "mode": "mxfp6"})
+mlx("st-mlx-mode-own", "mxfp2", {**MX, Q[:-len(".weight")]: {**MX, "mode": "mxfp2"}})
+mlx("st-mlx-mxfp8-four-bits", "codes of 4 bits", {**MX, "mode": "mxfp8"}, [rows, words // 4])
+mlx("st-mlx-nvfp4-group", "in nvfp4 of 16", {**MX, "mode": "nvfp4"}, [rows, words // 4])
+mlx("st-mlx-nvfp4-floats", "codes of 4 bits", {**MX, "mode": "nvfp4", "group_size": 16}, [rows, words // 2], "F32")
 mlx("st-mxfp4-no-scales", "scales alone", MX)
 mlx("st-mxfp4-rows", "scales alone", MX, [rows // 2, words // 4])
 mlx("st-mxfp4-vector", "scales alone", MX, [rows])
-mlx("st-mxfp4-short", "are mxfp4", MX, [rows, 1])
-mlx("st-mxfp4-group", "are mxfp4", {**MX, "group_size": 64}, [rows, words // 8])
-mlx("st-mxfp4-floats", "are mxfp4", MX, [rows, words // 4], "F32")
+mlx("st-mxfp4-short", "codes of 4 bits", MX, [rows, 1])
+mlx("st-mxfp4-group", "scales alone, of 32", {**MX, "group_size": 64}, [rows, words // 8])
+mlx("st-mxfp4-floats", "codes of 4 bits", MX, [rows, words // 4], "F32")
 mlx("st-mxfp4-shape", "expected", MX, [rows, words // 4])  # eight times as many values as there should be
 for form, parts in (("gptq", ("qweight", "qzeros", "scales", "g_idx")), ("awq", ("qweight", "qzeros", "scales"))):
     # config.json does not say it.
@@ -241,6 +244,29 @@ def fp4(name, says, shape):
 
 for n, shape in enumerate(([256, 2], [128, 3], [768], [256, 0], [256, 3, 1])):
     fp4("fp4-scales-%d" % n, "an exponent for 32 values", shape)
+
+
+def nvfp4(name, says, scale=2.0, kind="weight_scale_2", shape=(256, 6), one=()):
+    """Query weights in NVFP4, with such a number for all."""
+    h, at = copy.deepcopy(HEADER), HEADER[Q]["data_offsets"][0]
+    h[Q].update(dtype="U8", shape=[256, 48], data_offsets=[at, at + 12288])
+    h[Q + "_scale"] = {"dtype": "F8_E4M3", "shape": shape, "data_offsets": [at + 12288, at + 12288 + math.prod(shape)]}
+    number = struct.pack("<%df" % math.prod(one), *[scale] * math.prod(one))
+    begin = at + 12288 + 2048
+    h[Q[:-len("weight")] + kind] = {"dtype": "F32", "shape": one, "data_offsets": [begin, begin + len(number)]}
+    folder(name, says, **{"model.safetensors": shard(h, DATA[:begin] + number + DATA[begin + len(number):])})
+
+
+nvfp4("nvfp4-no-number", "one for all", kind="weight_scale_3")
+nvfp4("nvfp4-two-numbers", "one for all", one=(2,))
+nvfp4("nvfp4-zero", "not a number above 0", 0.0)
+nvfp4("nvfp4-by-zero", "not a number above 0", 0.0, "weight_global_scale")
+nvfp4("nvfp4-negative", "not a number above 0", -1.0)
+nvfp4("nvfp4-nan", "not a number above 0", math.nan)
+nvfp4("nvfp4-infinite", "not a number above 0", math.inf)
+nvfp4("nvfp4-half-of-the-rows", "a number for 16", shape=(128, 12))
+nvfp4("nvfp4-of-32", "a number for 16", shape=(256, 3))
+nvfp4("nvfp4-rows", "whole blocks of 64")  # 96 values
 header("fp4-without-scales", "weights of type I8", lambda h: h[Q].update(dtype="I8", shape=[256, 384]))
 folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
 
