@@ -79,10 +79,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         {"<|channel>thought", "<channel|>", "", ""},
         {"<think>", "</think>", "<response>", "</response>"},
         {"<|START_THINKING|>", "<|END_THINKING|>", "<|START_TEXT|>", "<|END_TEXT|>"},
+        {"<|open|>think<|sep|>", "<|close|>think<|sep|>", "<|open|>response<|sep|>",
+         "<|close|>response<|sep|>"},
     };
     static const char *const nothing[4] = {"", "", "", ""};
     bool thinks = (data[1] & 1) != 0, opened = (data[1] & 2) != 0, asked = (data[1] & 8) != 0;
-    const char *const *frame = thinks ? frames[data[1] >> 4 & 3] : nothing;
+    const char *const *frame = thinks ? frames[(data[1] >> 4) % ARRAY_LEN(frames)] : nothing;
     const char *prompt = asked ? "<|end_header_id|>\n\n>>>" : "<|start|>assistant<think>";
     struct chat_parse_options o = {
         .style = {(enum chat_format)(data[0] % CHAT_N_FORMATS), frame[0], frame[1], frame[2],

@@ -45,8 +45,8 @@ enum chat_format {
     CHAT_LFM2,            /* <|tool_call_start|>[NAME(KEY=VALUE, ...)]<|tool_call_end|> */
     CHAT_DEEPSEEK,        /* <｜tool▁calls▁begin｜>... of V3, R1 and V3.1 */
     CHAT_KIMI,            /* <|tool_calls_section_begin|>... of Kimi K2 */
-    CHAT_KIMI_K3,         /* <|open|>call tool="NAME" index="1"<|sep|>..., in frames */
     CHAT_HARMONY,         /* gpt-oss: <|channel|>analysis<|message|>... */
+    CHAT_KIMI_K3,         /* <|open|>call tool="NAME" index="1"<|sep|>..., in frames */
     CHAT_N_FORMATS
 };
 
