@@ -467,31 +467,42 @@ static void test_typed_arguments(void **state) {
 #undef BLOCK
 }
 
-/* An opening that no single token has: its tokens, one after the other. */
+/* An opening that no single token has: its tokens, one after the other; after thoughts, too. */
 static void test_an_opening_of_several_tokens(void **state) {
     (void)state;
     static const char opening[] = CALL "answer" CALL;
-    struct engine_constraint c;
     int32_t *ids;
     size_t n;
-    const struct constraint_rules rules = {.gbnf = "root ::= \"ab\"", .opening = opening};
-    assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
     assert_int_equal(tokenize(t, opening, strlen(opening), TOKENIZE_SPECIAL, &ids, &n, NULL),
                      ST_OK);
     assert_true(n >= 3 && ids[0] == token(CALL) && ids[n - 1] == token(CALL));
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(may(&c, token("a")), ids[i] == token("a"));
-        assert_int_equal(may(&c, token("<|im_end|>")), 0);
-        assert_int_equal(may(&c, ids[i]), 1);
-        struct engine_constraint other = c; /* a choice beside it stands where this one does */
-        other.state = c.clone(c.state);
-        assert_int_equal(may(&other, ids[i]), 1);
-        other.free(other.state);
-        c.accept(c.state, ids[i]);
+    for (int thinks = 0; thinks < 2; thinks++) {
+        struct engine_constraint c;
+        const struct constraint_rules rules = {
+            .gbnf = "root ::= \"ab\"", .trigger = thinks ? "b" CALL : NULL, .opening = opening};
+        assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
+        if (thinks) {
+            assert_int_equal(may(&c, token("a")), 1);
+            assert_int_equal(may(&c, token("<|im_end|>")), 0);
+            c.accept(c.state, token("b"));
+            assert_int_equal(may(&c, token("a")), 1);
+            c.accept(c.state, token(CALL));
+        }
+        for (size_t i = 0; i < n; i++) {
+            assert_int_equal(may(&c, token("a")), ids[i] == token("a"));
+            assert_int_equal(may(&c, token("<|im_end|>")), 0);
+            assert_int_equal(may(&c, ids[i]), 1);
+            struct engine_constraint other =
+                c; /* a choice beside it stands where this one does */
+            other.state = c.clone(c.state);
+            assert_int_equal(may(&other, ids[i]), 1);
+            other.free(other.state);
+            c.accept(c.state, ids[i]);
+        }
+        assert_int_equal(may(&c, token(CALL)), 0);
+        assert_int_equal(may(&c, token("a")), 1);
+        c.free(c.state);
     }
-    assert_int_equal(may(&c, token(CALL)), 0);
-    assert_int_equal(may(&c, token("a")), 1);
-    c.free(c.state);
     mem_free(ids);
 }
 
