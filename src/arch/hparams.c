@@ -758,6 +758,8 @@ enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *
     const char *eps = hp.arch->layer_norm ? "attention.layer_norm_epsilon"
                                           : "attention.layer_norm_rms_epsilon";
     TRY(hparam_f32(&hp, g, eps, NAN, &hp.rms_eps, err));
+    if (hp.rms_eps < 0x1p-100f && hp.rms_eps > 0.0f)
+        hp.rms_eps = 0.0f; /* as kernels.h wants it */
     if (!(hp.rms_eps >= 0.0f) || hp.rms_eps > 1.0f)
         return err_set(err, ST_BAD_INPUT, "%s: %s.%s is missing or not in 0 to 1", gguf_path(g),
                        hp.arch->name, eps);

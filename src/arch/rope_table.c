@@ -68,7 +68,7 @@ void rope_table_at(const double *freqs, uint32_t n_pairs, float scale, uint32_t 
     for (uint32_t i = 0; i < n_pairs; i++) {
         double s, c;
         exact_sincos64((double)pos * freqs[i], &s, &c);
-        cos[i] = (float)c * scale;
-        sin[i] = (float)s * scale;
+        cos[i] = exact_tidy((float)c * scale);
+        sin[i] = exact_tidy((float)s * scale);
     }
 }

@@ -61,6 +61,21 @@ static inline float exact_tanh(float x) {
     return 1.0f - 2.0f / (exact_exp(x + x) + 1.0f);
 }
 
+/* The least magnitude of a number that is stored for others to read (docs/numerics.md). Whatever is
+ * below it is +0: then no operation on such numbers meets a subnormal that could matter. NaN stays.
+ */
+#define EXACT_LEAST 0x1p-40f
+#define EXACT_LEAST_BITS 0x2b800000u
+
+static inline float exact_tidy(float x) {
+    return fabsf(x) < EXACT_LEAST ? 0.0f : x;
+}
+
+static inline void exact_tidy_all(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = exact_tidy(x[i]);
+}
+
 /* The one tree that sums 16 lanes (docs/numerics.md): lanes 8 apart, then 4, 2, 1. Overwrites
  * them. */
 static inline float exact_sum_lanes(float lanes[16]) {
@@ -76,6 +91,19 @@ static inline float exact_dot(const float *x, const float *y, size_t n) {
     for (size_t i = 0; i < n; i++)
         lanes[i % 16] = fmaf(x[i], y[i], lanes[i % 16]);
     return exact_sum_lanes(lanes);
+}
+
+/* x . x for long rows: lane i % 256 takes squares i in order, by fma; a tree of lanes 128 apart, 64,
+ * ..., 1. */
+#define EXACT_LANES 256
+static inline float exact_squares(const float *x, size_t n) {
+    float lanes[EXACT_LANES] = {0};
+    for (size_t i = 0; i < n; i++)
+        lanes[i % EXACT_LANES] = fmaf(x[i], x[i], lanes[i % EXACT_LANES]);
+    for (int half = EXACT_LANES / 2; half >= 1; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
 }
 
 #define EXACT_LN2_HI64 0x1.62e42fee00000p-1

@@ -2,6 +2,7 @@
  * compiler may vectorize them, which changes no bit. */
 #include "kernels/activation.h"
 
+#include "base/exact.h"
 #include "base/util.h"
 
 #include <math.h>
@@ -21,7 +22,7 @@ static void swiglu_oai(const struct kernels *k, float *gate, float *up, size_t n
     }
     k->exp(e, e, n);
     for (size_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1.0f + e[i]) * (up[i] + 1.0f);
+        gate[i] = exact_tidy(gate[i] / (1.0f + e[i]) * (up[i] + 1.0f));
 }
 
 static void swiglu_limited(const struct kernels *k, float *gate, const float *up, float limit,
@@ -35,7 +36,7 @@ static void swiglu_limited(const struct kernels *k, float *gate, const float *up
         g = g > limit ? limit : g; /* NaN stays */
         u = u > limit ? limit : u;
         u = u < -limit ? -limit : u;
-        gate[i] = g * u;
+        gate[i] = exact_tidy(g * u);
     }
 }
 
@@ -55,7 +56,7 @@ static void geglu(const struct kernels *k, float *gate, const float *up, size_t 
     }
     k->exp(e, e, n);
     for (size_t i = 0; i < n; i++)
-        gate[i] = 0.5f * gate[i] * (2.0f - 2.0f / (e[i] + 1.0f)) * up[i];
+        gate[i] = exact_tidy(0.5f * gate[i] * (2.0f - 2.0f / (e[i] + 1.0f)) * up[i]);
 }
 
 static void situ_glu(const struct kernels *k, struct situ_params situ, float *gate, float *up,
@@ -67,13 +68,13 @@ static void situ_glu(const struct kernels *k, struct situ_params situ, float *ga
     k->softcap(gate, situ.gate, n);
     k->softcap(up, situ.up, n);
     for (size_t i = 0; i < n; i++)
-        gate[i] = gate[i] / (1.0f + e[i]) * up[i];
+        gate[i] = exact_tidy(gate[i] / (1.0f + e[i]) * up[i]);
 }
 
 static void relu2(float *gate, size_t n) {
     for (size_t i = 0; i < n; i++) {
         float g = gate[i] < 0.0f ? 0.0f : gate[i]; /* NaN stays */
-        gate[i] = g * g;
+        gate[i] = exact_tidy(g * g);
     }
 }
 
@@ -107,7 +108,7 @@ void sigmoids(const struct kernels *k, float *x, size_t n) {
         x[i] = -x[i];
     k->exp(x, x, n);
     for (size_t i = 0; i < n; i++)
-        x[i] = 1.0f / (1.0f + x[i]);
+        x[i] = exact_tidy(1.0f / (1.0f + x[i]));
 }
 
 void softmax(const struct kernels *k, float *x, size_t n) {
@@ -120,5 +121,5 @@ void softmax(const struct kernels *k, float *x, size_t n) {
     for (size_t i = 0; i < n; i++)
         sum += x[i];
     for (size_t i = 0; i < n; i++)
-        x[i] /= sum;
+        x[i] = exact_tidy(x[i] / sum);
 }

@@ -18,7 +18,7 @@ struct situ_params {
     float gate, up;
 };
 
-/* gate = act(gate) * up, [n] both. up is overwritten if the form needs space.
+/* gate = act(gate) * up, [n] both, tidied (kernels.h). up is overwritten if the form needs space.
  *   FFN_SWIGLU      silu(gate) * up; limit > 0: min(silu(gate), limit) * clamp(up, -limit, limit)
  *   FFN_SWIGLU_CLAMPED  silu(min(gate, limit)) * clamp(up, -limit, limit); limit 0: FFN_SWIGLU
  *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
@@ -30,10 +30,10 @@ struct situ_params {
 void ffn_activate(const struct kernels *k, enum ffn_act act, struct situ_params situ,
                   float limit, float *gate, float *up, size_t n);
 
-/* x = 1 / (1 + exp(-x)), [n] */
+/* x = 1 / (1 + exp(-x)), [n], tidied */
 void sigmoids(const struct kernels *k, float *x, size_t n);
 
-/* x = exp(x - largest) / sum, [n]; the sum is in order. */
+/* x = exp(x - largest) / sum, [n], tidied; the sum is in order. */
 void softmax(const struct kernels *k, float *x, size_t n);
 
 #endif

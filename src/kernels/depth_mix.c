@@ -21,4 +21,5 @@ void depth_mix(const struct kernels *k, float *out, const float *const *streams,
     for (uint32_t i = 1; i < n; i++)
         for (uint32_t c = 0; c < n_embd; c++)
             out[c] = fmaf(p[i], streams[i][c], out[c]);
+    exact_tidy_all(out, n_embd);
 }

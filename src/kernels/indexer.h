@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* scores[pos] = sum over heads of weights[h] * max(q_h . key, 0), for positions [begin, end):
- *   dot = fma(q[d], key[d], dot) from +0, d ascending; r = dot > 0 ? dot : 0 (of a NaN 0);
+ *   dot = fma(q[d], key[d], dot) from +0, d ascending; r = dot >= 2^-40 ? dot : 0 (of a NaN 0);
  *   s = fma(weights[h], r, s) from +0, h ascending.
  * weights NULL: the dot of the only head, as it is.
  *

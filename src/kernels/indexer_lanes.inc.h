@@ -72,6 +72,11 @@ static void dots_up_to(const float *const *q, const float *tile, size_t k_dim, v
             dots(q + i, tile, k_dim, acc + i, 1);
 }
 
+/* What is positive and tidy; of a NaN 0. */
+INLINE v16 above_least(v16 x) {
+    return v16_tidy(v16_max(x, v16_zero()));
+}
+
 static void scores(const struct index_scores_args *a) {
     const size_t k_dim = a->shape->k_dim;
     for (uint32_t pos = a->begin; pos < a->end; pos += 16) {
@@ -84,9 +89,9 @@ static void scores(const struct index_scores_args *a) {
                 q[i] = a->q + (h + i) * a->q_stride;
             dots_up_to(q, a->scratch, k_dim, acc, n);
             for (uint32_t i = 0; i < n; i++)
-                sum = a->weights == NULL ? acc[i]
-                                         : v16_fma(v16_set(a->weights[h + i]),
-                                                   v16_max(acc[i], v16_zero()), sum);
+                sum = a->weights == NULL
+                          ? acc[i]
+                          : v16_fma(v16_set(a->weights[h + i]), above_least(acc[i]), sum);
         }
         v16_store(a->scores + pos, sum);
     }
@@ -222,7 +227,7 @@ static void softmax_of_span(const struct at_work *w, uint32_t i, const uint32_t 
         largest = v16_max(v16_keep(v16_load(p + at), 0, MIN(n - at, 16u), lowest), largest);
     *m = v16_largest(largest);
     for (uint32_t at = 0; at < n; at += 16)
-        v16_store(p + at, v16_exp(v16_sub(v16_load(p + at), v16_set(*m))));
+        v16_store(p + at, v16_attn_weight(v16_sub(v16_load(p + at), v16_set(*m))));
     for (uint32_t k = 0; k < n; k++)
         lanes[positions[k] % 16] += p[k];
     *l = v16_sum(v16_load(lanes));
@@ -268,12 +273,13 @@ static void merge(struct at_work *w, uint32_t i, float m, float l) {
     float *total = w->total + i * w->pad;
     const float *o = w->o + i * w->pad;
     const float largest = m > w->m[i] ? m : w->m[i];
-    const float before = exact_exp(w->m[i] - largest), now = exact_exp(m - largest);
+    const float before = attn_weight(w->m[i] - largest), now = attn_weight(m - largest);
     w->m[i] = largest;
     w->l[i] = fmaf(w->l[i], before, l * now);
     for (size_t d = 0; d < w->pad; d += 16)
-        v16_store(total + d, v16_fma(v16_load(total + d), v16_set(before),
-                                     v16_mul(v16_load(o + d), v16_set(now))));
+        v16_store(total + d,
+                  v16_tidy(v16_fma(v16_load(total + d), v16_set(before),
+                                   v16_mul(v16_tidy(v16_load(o + d)), v16_set(now)))));
 }
 
 /* n positions of one span. */
@@ -291,7 +297,8 @@ static void attend_span(struct at_work *w, const uint32_t *positions, uint32_t n
         }
         w->m[i] = m[i];
         w->l[i] = l[i];
-        memcpy(w->total + i * w->pad, w->o + i * w->pad, w->pad * sizeof *w->o);
+        for (size_t d = i * w->pad; d < (i + 1) * w->pad; d += 16)
+            v16_store(w->total + d, v16_tidy(v16_load(w->o + d)));
     }
 }
 
@@ -303,7 +310,8 @@ static void finish(struct at_work *w, uint32_t i) {
         merge(w, i, q->sink, 1.0f);
     }
     for (size_t d = 0; d < v_dim; d += 16)
-        v16_store_n(q->out + d, v16_div(v16_load(w->total + i * w->pad + d), v16_set(w->l[i])),
+        v16_store_n(q->out + d,
+                    v16_tidy(v16_div(v16_load(w->total + i * w->pad + d), v16_set(w->l[i]))),
                     MIN(v_dim - d, 16));
 }
 

@@ -54,7 +54,8 @@ static void scores(const struct index_scores_args *a) {
         float sum = 0.0f;
         for (uint32_t h = 0; h < a->n_heads; h++) {
             float r = dot(a->shape, head, pos % KV_PAGE, a->q + h * a->q_stride);
-            sum = a->weights == NULL ? r : fmaf(a->weights[h], r > 0.0f ? r : 0.0f, sum);
+            sum =
+                a->weights == NULL ? r : fmaf(a->weights[h], r >= EXACT_LEAST ? r : 0.0f, sum);
         }
         a->scores[pos] = sum;
     }
@@ -79,21 +80,22 @@ static struct partial span_partial(const struct chosen_args *a, const float *q,
     memset(out, 0, s->v_dim * sizeof *out);
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *head = a->pages[positions[i] / KV_PAGE] + at;
-        float p = exact_exp(logits[i] - m);
+        float p = attn_weight(logits[i] - m);
         lanes[positions[i] % 16] += p;
         for (uint32_t d = 0; d < s->v_dim; d++)
             out[d] = fmaf(p, value(s, head, positions[i] % KV_PAGE, d), out[d]);
     }
+    exact_tidy_all(out, s->v_dim);
     return (struct partial){m, exact_sum_lanes(lanes)};
 }
 
 static void merge(struct partial *all, float *total, struct partial p, const float *out,
                   uint32_t n) {
     float m = p.m > all->m ? p.m : all->m;
-    float before = exact_exp(all->m - m), now = exact_exp(p.m - m);
+    float before = attn_weight(all->m - m), now = attn_weight(p.m - m);
     *all = (struct partial){m, fmaf(all->l, before, p.l * now)};
     for (uint32_t d = 0; d < n; d++)
-        total[d] = fmaf(total[d], before, out[d] * now);
+        total[d] = exact_tidy(fmaf(total[d], before, out[d] * now));
 }
 
 static void attend_one(const struct chosen_args *a, const struct attn_query *q) {
@@ -117,7 +119,7 @@ static void attend_one(const struct chosen_args *a, const struct attn_query *q) 
         merge(&all, q->out, (struct partial){q->sink, 1.0f}, out, v_dim);
     }
     for (uint32_t d = 0; d < v_dim; d++)
-        q->out[d] = q->out[d] / all.l;
+        q->out[d] = exact_tidy(q->out[d] / all.l);
 }
 
 static void attend(const struct chosen_args *a) {

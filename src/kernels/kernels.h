@@ -1,6 +1,10 @@
 /* kernels.h: the declarations of all kernels. Plain pointers in and out; no threads, no
  * allocation, no errors: loading a model checks everything that can fail.
  *
+ * Every f32 that a function reads is 0, NaN, or at least 2^-40 in magnitude, and so is every f32
+ * that it writes: what is smaller becomes +0 ("tidy", exact_tidy() in base/exact.h; exp() alone
+ * gives less). So subnormals do not matter, and a device that flushes them gives the same bits.
+ *
  * Every function here obeys docs/numerics.md. Its bits do not depend on the instruction set, on
  * how rows are split over threads and ranks, or on the other tokens in the batch. scalar.c is
  * the definition; the ISA files are compared with it for equality.
@@ -13,6 +17,7 @@
 #ifndef LOCKSTEP_KERNELS_KERNELS_H
 #define LOCKSTEP_KERNELS_KERNELS_H
 
+#include "base/exact.h"
 #include "base/status.h"
 #include "quant/quant.h"
 
@@ -26,6 +31,7 @@
 #define KV_PAGE 64       /* positions in a page of the KV cache */
 #define ATTN_TOGETHER 48 /* queries that attention() takes through the cache side by side */
 #define ATTN_SPAN 512    /* positions per softmax partial; a multiple of KV_PAGE */
+#define FLOAT_PIECE 256 /* columns of f32, f16, bf16 or f8_e4m3 whose products make one chain */
 
 /* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^24. This many terms
  * (segments, and biases) of at most 2^48 add up to less than 2^63. plan_make() refuses a model
@@ -58,7 +64,7 @@
  *   mlx4                     4     code                 d, m
  *   mlx8, mlx8_f16           8     code - 128           d, m + 128 d
  *   iq4_nl                   4     by table             d
- *   mxfp4                    4     by table, doubled    e: d = 2^(e - 128)
+ *   mxfp4                    4     by table, doubled    e: d = 2^(e - 128), 0 for e = 0
  *   nvfp4                    4     by table, doubled    d0, d1 (e4m3 / 2, which f16 holds)
  *   q2_K                     2     code                 halves and mins
  *   q3_K                     2+1   code - 4             halves
@@ -116,7 +122,9 @@ static inline uint32_t wmat_n_tiles(const struct wmat *w) {
 /* Packs tiles [tile_begin, tile_end) from rows in the file's format. src_row(ctx, r) gives row
  * r of this share (r < n_rows), whole as in the file. The share's column 0 is the row's column
  * col_begin: a multiple of 32, and of the type's block too unless that is a superblock. The
- * bits of the weights are preserved exactly. Pure: threads take disjoint ranges. */
+ * bits of the weights are preserved exactly, but for f32 and bf16 weights, and bf16 and e8m0
+ * scales, below 2^-40, and scales of f8_e4m3 below 2^-31: they become 0. Pure: threads take disjoint
+ * ranges. */
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin);
@@ -139,6 +147,7 @@ enum act_kind act_kind_for(enum qtype weight_type);
  *            s   [group][block][gs] f32, d * (float)(sums[0] + sums[1])
  * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sums, start, s at
  * g * ACT_GROUP * (n_cols / 32). Buffers: caller's, 64-byte aligned. */
+#define ACT_LEAST_SCALE (EXACT_LEAST / 127.0f) /* the least d but 0 */
 struct act_sums {
     int16_t half[2];
 };
@@ -214,6 +223,13 @@ struct attn_args {
 };
 size_t attn_scratch_floats(const struct kv_shape *s);
 
+/* What a position weighs whose logit is x above the largest: exp(x), but nothing if it is far below.
+ * (e^-27 is more than 2^-39.) */
+#define ATTN_LEAST_LOGIT (-27.0f)
+static inline float attn_weight(float x) {
+    return x < ATTN_LEAST_LOGIT ? 0.0f : exact_exp(x);
+}
+
 /* ---- the table ----------------------------------------------------------------------- */
 
 enum rope_mode {
@@ -227,7 +243,7 @@ struct kernels {
     /* Packs blocks [block_begin, block_end) of all tokens (ACT_F32: 32 columns each, the last
      * may be short). x [n_tokens, ldx] f32 begins with the first of these blocks' columns. Q8:
      * amax = largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to +-127, NaN to
-     * 127; amax < 1e-30 (or no comparable value) gives d = 0, q = 0. */
+     * 127; amax < 2^-40 (or no comparable value) gives d = 0, q = 0. F32: tidied. */
     void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
                      uint32_t block_end);
 
@@ -237,7 +253,9 @@ struct kernels {
      * y     [n_tokens, ldy] f32; row r of the share is y[..][r]
      *
      * Numbers  one f32 accumulator per (row, token), from +0, in column order:
-     *          f32, f16, bf16   acc = fma(w, x, acc) per column
+     *          f32, f16, bf16   acc = fma(w, x, acc) per column, over pieces of FLOAT_PIECE
+     *                           columns (the last may be shorter), each from +0; the pieces
+     *                           are added in order
      *          f8_e4m3          the same with w = scale * value, rounded to f32
      *          quantized        by the scales of the type (packed weights, above), per block:
  *          d, e             acc = fma((float)dot, dw * dx, acc)
@@ -249,7 +267,8 @@ struct kernels {
  *          halves           acc = fma((float)(sc0 * dot0 + sc1 * dot1), d * dx, acc)
  *          and mins         the same, then acc = fma(-(float)(min0 * sum0 + min1 * sum1),
  *                           dmin * dx, acc); sum0, sum1: of the activations of the halves
- *          dot: exact int32 over the block (dot0, dot1: its halves of 16)
+ *          dot: exact int32 over the block (dot0, dot1: its halves of 16). The
+     *          sum is tidied.
      * Cost     each tile is read once per call: for one token bound by memory. */
     void (*matmul)(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end);
@@ -265,29 +284,30 @@ struct kernels {
                          const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
                          uint32_t tile_end);
 
-    /* x[i] += (float)y[i] * 2^-24: int64 to f32 rounds to nearest even. */
+    /* x[i] = tidy(x[i] + (float)y[i] * 2^-24): int64 to f32 rounds to nearest even. */
     void (*fixed_add)(float *x, const int64_t *y, size_t n);
     /* x[i] = (float)y[i] * 2^-24 */
     void (*fixed_get)(float *x, const int64_t *y, size_t n);
 
-    /* y = x * (1 / sqrt(mean(x^2) + eps)) * w: sum of squares over 16 lanes (lane = i mod 16,
-     * fma in order of i), tree 8+8, 4+4, 2+2, 1+1; mean = sum / n; r = 1 / sqrtf(mean + eps);
-     * y[i] = (x[i] * r) * w[i]. w may be NULL (no weight). x == y is allowed. */
+    /* y = x * (1 / sqrt(mean(x^2) + eps)) * w: sum of squares over 256 lanes (lane = i mod 256, fma
+     * in order of i), tree 128+128, 64+64, ... 1+1; mean = sum / n; r = 1 / sqrtf(mean + eps);
+     * y[i] = tidy((x[i] * r) * w[i]). w may be NULL (no weight). x == y is allowed. eps is 0 or at
+     * least 2^-100. */
     void (*rmsnorm)(float *y, const float *x, const float *w, size_t n, float eps);
 
     /* In place on n_heads heads of head_dim, the first n_rot dimensions of each (even). cos, sin
-     * [n_rot/2]. y0 = fma(x0, c, -(x1 * s)); y1 = fma(x0, s, x1 * c). */
+     * [n_rot/2]. y0 = fma(x0, c, -(x1 * s)); y1 = fma(x0, s, x1 * c); both tidied. */
     void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
                  const float *cos, const float *sin, enum rope_mode mode);
 
-    /* y[i] = silu(gate[i]) * up[i]; silu(v) = v / (1 + exp(-v)). y may be gate or up. */
+    /* y[i] = tidy(silu(gate[i]) * up[i]); silu(v) = v / (1 + exp(-v)). y may be gate or up. */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
-    /* y[i] += x[i] */
+    /* y[i] = tidy(y[i] + x[i]) */
     void (*add)(float *y, const float *x, size_t n);
 
     /* y[i] = exp(x[i]): our polynomial (exact.h) */
     void (*exp)(float *y, const float *x, size_t n);
-    /* y[i] = cap * tanh(y[i] / cap), by exact_tanh() (exact.h) */
+    /* y[i] = tidy(cap * tanh(y[i] / cap)), by exact_tanh() (exact.h) */
     void (*softcap)(float *y, float cap, size_t n);
 
     /* Stores one position's K and V of all kv heads: k [n_kv_heads, k_dim], v [n_kv_heads, v_dim]
@@ -299,12 +319,13 @@ struct kernels {
      *
      * Numbers  logit: one fma per dimension in order, from +0, then * scale (then softcap).
      *          Positions are taken in spans of ATTN_SPAN at absolute positions. Within a span:
-     *          m = max; p = exp(logit - m); l = sum of p over 16 lanes (lane = position mod 16,
-     *          in order), tree as rmsnorm; o[d] = fma(p, v[d], o[d]) in order of positions.
-     *          Spans are merged in order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
-     *          L = fma(L, a, l * b), O = fma(O, a, o * b); the first span is taken as it is; a
-     *          span with no position of the query is skipped. The sink comes last as (m = sink,
-     *          l = 1, o = 0). out = O / L. */
+     *          m = max; p = e(logit - m), where e is attn_weight(); l = sum of p over 16 lanes
+     *          (lane = position mod 16, in order), tree 8+8, 4+4, 2+2, 1+1;
+     *          o[d] = fma(p, v[d], o[d]) in order of positions, tidied at the span's end.
+     *          Spans are merged in order: M' = max(M, m), a = e(M - M'), b = e(m - M'),
+     *          L = fma(L, a, l * b), O = tidy(fma(O, a, o * b)); the first span is taken as it
+     *          is; a span with no position of the query is skipped. The sink comes last as
+     *          (m = sink, l = 1, o = 0). out = tidy(O / L). */
     void (*attention)(const struct attn_args *a);
 };
 

@@ -25,7 +25,7 @@ static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n,
                              uint32_t col_begin, uint32_t col_end) {
     for (size_t col = col_begin; col < col_end; col++)
         for (size_t t = 0; t < n; t++)
-            f[col * n + t] = x[t * ldx + col - col_begin];
+            f[col * n + t] = exact_tidy(x[t * ldx + col - col_begin]);
 }
 
 /* Block `at` of a's arrays, of the values x. */
@@ -35,7 +35,7 @@ static void quantize_block(const struct act *a, size_t at, const float *x) {
     /* v16_max takes its second operand where the first is NaN: NaN is passed over. */
     v16 largest = v16_max(v16_abs(x1), v16_max(v16_abs(x0), v16_zero()));
     float amax = v16_largest(largest);
-    if (!(amax >= 1e-30f)) {
+    if (!(amax >= EXACT_LEAST)) {
         memset(q, 0, ACT_BLOCK);
         a->d[at] = a->s[at] = 0.0f;
         a->sums[at] = (struct act_sums){0};
@@ -84,9 +84,9 @@ INLINE v16 v16_fixed(const int64_t *y) {
 static void fixed_add(float *x, const int64_t *y, size_t n) {
     size_t i = 0;
     for (; i + 16 <= n; i += 16)
-        v16_store(x + i, v16_add(v16_load(x + i), v16_fixed(y + i)));
+        v16_store(x + i, v16_tidy(v16_add(v16_load(x + i), v16_fixed(y + i))));
     for (; i < n; i++)
-        x[i] += (float)y[i] * 0x1p-24f;
+        x[i] = exact_tidy(x[i] + (float)y[i] * 0x1p-24f);
 }
 
 static void fixed_get(float *x, const int64_t *y, size_t n) {
@@ -97,20 +97,39 @@ static void fixed_get(float *x, const int64_t *y, size_t n) {
         x[i] = (float)y[i] * 0x1p-24f;
 }
 
-static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
-    v16 squares = v16_zero();
-    for (size_t i = 0; i < n; i += 16) {
+/* The sixteen lanes from `lane` on of exact_squares(), which takes 256. */
+INLINE v16 squares_of(const float *x, size_t n, size_t lane) {
+    v16 sum = v16_zero();
+    for (size_t i = lane; i < n; i += EXACT_LANES) {
         v16 v = v16_load_n(x + i, MIN(n - i, 16));
-        squares = v16_fma(v, v, squares);
+        sum = v16_fma(v, v, sum);
     }
-    float mean = v16_sum(squares) / (float)n;
+    return sum;
+}
+
+/* Of rows that fill fewer lanes, the tree begins where something is added. */
+static float row_squares(const float *x, size_t n) {
+    v16 lanes[EXACT_LANES / 16];
+    size_t used = 1;
+    while (used < EXACT_LANES / 16 && used * 16 < n)
+        used *= 2;
+    for (size_t i = 0; i < used; i++)
+        lanes[i] = squares_of(x, n, 16 * i);
+    for (size_t half = used / 2; half >= 1; half /= 2)
+        for (size_t i = 0; i < half; i++)
+            lanes[i] = v16_add(lanes[i], lanes[i + half]);
+    return v16_sum(lanes[0]);
+}
+
+static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
+    float mean = row_squares(x, n) / (float)n;
     v16 r = v16_set(1.0f / sqrtf(mean + eps));
     for (size_t i = 0; i < n; i += 16) {
         size_t k = MIN(n - i, 16);
         v16 v = v16_mul(v16_load_n(x + i, k), r);
         if (w != NULL)
             v = v16_mul(v, v16_load_n(w + i, k));
-        v16_store_n(y + i, v, k);
+        v16_store_n(y + i, v16_tidy(v), k);
     }
 }
 
@@ -121,12 +140,13 @@ static void rope_norm_head(float *x, uint32_t n_rot, const float *cos, const flo
         v16 v = v16_load(x + i);
         v16 cs = v16_interleave(cos + i / 2, sin + i / 2);
         v16 sc = v16_interleave(sin + i / 2, cos + i / 2);
-        v16_store(x + i, v16_fmaddsub(v16_even_twice(v), cs, v16_mul(v16_odd_twice(v), sc)));
+        v = v16_fmaddsub(v16_even_twice(v), cs, v16_mul(v16_odd_twice(v), sc));
+        v16_store(x + i, v16_tidy(v));
     }
     for (; i < n_rot; i += 2) {
         float x0 = x[i], x1 = x[i + 1], c = cos[i / 2], s = sin[i / 2];
-        x[i] = fmaf(x0, c, -(x1 * s));
-        x[i + 1] = fmaf(x0, s, x1 * c);
+        x[i] = exact_tidy(fmaf(x0, c, -(x1 * s)));
+        x[i + 1] = exact_tidy(fmaf(x0, s, x1 * c));
     }
 }
 
@@ -137,8 +157,8 @@ static void rope_neox_head(float *x, uint32_t n_rot, const float *cos, const flo
         size_t k = MIN(half - i, 16);
         v16 x0 = v16_load_n(x + i, k), x1 = v16_load_n(x + half + i, k);
         v16 c = v16_load_n(cos + i, k), s = v16_load_n(sin + i, k);
-        v16_store_n(x + i, v16_fms(x0, c, v16_mul(x1, s)), k);
-        v16_store_n(x + half + i, v16_fma(x0, s, v16_mul(x1, c)), k);
+        v16_store_n(x + i, v16_tidy(v16_fms(x0, c, v16_mul(x1, s))), k);
+        v16_store_n(x + half + i, v16_tidy(v16_fma(x0, s, v16_mul(x1, c))), k);
     }
 }
 
@@ -158,14 +178,15 @@ static void swiglu(float *y, const float *gate, const float *up, size_t n) {
         size_t k = MIN(n - i, 16);
         v16 g = v16_load_n(gate + i, k);
         v16 silu = v16_div(g, v16_add(one, v16_exp(v16_negate(g))));
-        v16_store_n(y + i, v16_mul(silu, v16_load_n(up + i, k)), k);
+        v16_store_n(y + i, v16_tidy(v16_mul(silu, v16_load_n(up + i, k))), k);
     }
 }
 
 static void add(float *y, const float *x, size_t n) {
     for (size_t i = 0; i < n; i += 16) {
         size_t k = MIN(n - i, 16);
-        v16_store_n(y + i, v16_add(v16_load_n(y + i, k), v16_load_n(x + i, k)), k);
+        v16 sum = v16_add(v16_load_n(y + i, k), v16_load_n(x + i, k));
+        v16_store_n(y + i, v16_tidy(sum), k);
     }
 }
 
@@ -180,7 +201,7 @@ static void softcap(float *y, float cap, size_t n) {
     const v16 c = v16_set(cap);
     for (size_t i = 0; i < n; i += 16) {
         size_t k = MIN(n - i, 16);
-        v16_store_n(y + i, capped(v16_load_n(y + i, k), c), k);
+        v16_store_n(y + i, v16_tidy(capped(v16_load_n(y + i, k), c)), k);
     }
 }
 
@@ -552,7 +573,7 @@ static void softmax_range(const struct attn_args *a, float *p, struct range r, f
     }
     *m = v16_largest(largest);
     for (uint32_t at = from & ~15u; at < to; at += 16) {
-        v16 v = v16_exp(v16_sub(v16_load(p + at), v16_set(*m)));
+        v16 v = v16_attn_weight(v16_sub(v16_load(p + at), v16_set(*m)));
         v = v16_keep(v, MAX(from, at) - at, MIN(to - at, 16), v16_zero());
         sum = v16_add(sum, v);
         v16_store(p + at, v);
@@ -565,17 +586,19 @@ static void merge_span(struct attn_block *b, uint32_t i, const float *o, float m
     struct attn_sums *sums = &b->sums[i];
     float *total = b->total + i * b->pad;
     if (!sums->started) {
-        memcpy(total, o, b->pad * sizeof *o);
+        for (size_t d = 0; d < b->pad; d += 16)
+            v16_store(total + d, v16_tidy(v16_load(o + d)));
         *sums = (struct attn_sums){m, l, true};
         return;
     }
     float largest = m > sums->m ? m : sums->m;
-    float before = exact_exp(sums->m - largest), now = exact_exp(m - largest);
+    float before = attn_weight(sums->m - largest), now = attn_weight(m - largest);
     sums->m = largest;
     sums->l = fmaf(sums->l, before, l * now);
     for (size_t d = 0; d < b->pad; d += 16)
-        v16_store(total + d, v16_fma(v16_load(total + d), v16_set(before),
-                                     v16_mul(v16_load(o + d), v16_set(now))));
+        v16_store(total + d,
+                  v16_tidy(v16_fma(v16_load(total + d), v16_set(before),
+                                   v16_mul(v16_tidy(v16_load(o + d)), v16_set(now)))));
 }
 
 /* o = p V for every query of the span. The positions that all of them read are walked once;
@@ -634,7 +657,7 @@ static void finish_query(struct attn_block *b, uint32_t i) {
     }
     const v16 l = v16_set(b->sums[i].l);
     for (size_t d = 0; d < b->a->shape->v_dim; d += 16)
-        v16_store_n(q->out + d, v16_div(v16_load(b->total + i * b->pad + d), l),
+        v16_store_n(q->out + d, v16_tidy(v16_div(v16_load(b->total + i * b->pad + d), l)),
                     MIN(b->a->shape->v_dim - d, 16));
 }
 

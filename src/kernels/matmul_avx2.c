@@ -178,27 +178,42 @@ INLINE __m256 load_floats(enum qtype type, const uint8_t *const *tile, size_t co
     return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps((const float *)scale));
 }
 
+/* sum += the sums of a piece. */
+INLINE void acc_add(int m, int n, __m256 (*acc)[MM_MAX_TOKENS], __m256 (*sum)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            sum[h][t] = _mm256_add_ps(sum[h][t], acc[h][t]);
+    }
+}
+
 /* Many rows side by side, since the FMAs of one wait for each other. */
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
-    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS], sum[MAX_HALVES][MM_MAX_TOKENS];
     const float *x = c->f;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
-        for (; col < end; col++, x += c->gs) {
-            __m256 w[MAX_HALVES];
-            UNROLL
-            for (int h = 0; h < 2 * m; h++)
-                w[h] = load_floats(type, c->w, col, h);
-            UNROLL
-            for (int t = 0; t < n; t++) {
-                __m256 xt = _mm256_set1_ps(x[t]);
+        acc_zero(m, n, sum);
+        while (col < end) {
+            size_t stop = MIN(col + FLOAT_PIECE, end);
+            acc_zero(m, n, acc);
+            for (; col < stop; col++, x += c->gs) {
+                __m256 w[MAX_HALVES];
                 UNROLL
                 for (int h = 0; h < 2 * m; h++)
-                    acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
+                    w[h] = load_floats(type, c->w, col, h);
+                UNROLL
+                for (int t = 0; t < n; t++) {
+                    __m256 xt = _mm256_set1_ps(x[t]);
+                    UNROLL
+                    for (int h = 0; h < 2 * m; h++)
+                        acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
+                }
             }
+            acc_add(m, n, acc, sum);
         }
-        acc_store(c, m, n, end, acc);
+        acc_store(c, m, n, end, sum);
     }
 }
 

@@ -8,6 +8,7 @@
  * table of INSTANCES. */
 #include "base/util.h"
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 #include "kernels/tile_driver.h"
 #include "kernels/tile_walk.h"
 
@@ -120,7 +121,8 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
             UNROLL
             for (int t = 0; t < n; t++)
                 if (h < n_halves)
-                    _mm256_storeu_ps(c->y + (size_t)t * c->ldy + row_at(c, h), acc[h][t]);
+                    _mm256_storeu_ps(c->y + (size_t)t * c->ldy + row_at(c, h),
+                                     tidy_8(acc[h][t]));
         }
         return;
     }
@@ -238,13 +240,10 @@ INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
 
 /* ---- types with one scale per block ------------------------------------------------------ */
 
-/* 2^(e - 128) */
+/* 2^(e - 128), or 0 for e = 0; there is no e between 0 and 88. */
 INLINE __m256 load_e8m0(const uint8_t *p) {
-    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
-    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
-    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
-    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
-    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
+    __m128i e = _mm_subs_epu8(_mm_loadl_epi64((const __m128i *)p), _mm_set1_epi8(1));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(e), 23));
 }
 
 /* A block with a d for each half. */

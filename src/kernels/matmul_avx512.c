@@ -117,12 +117,14 @@ INLINE __m512 load_floats(enum qtype type, const uint8_t *tile, size_t col) {
 }
 
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
-    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS], sum[MM_MAX_TILES][MM_MAX_TOKENS];
     const float *x = c->f;
     uintptr_t ahead = c->ahead;
     size_t col = c->begin;
-    acc_begin(c, m, n, acc);
+    acc_begin(c, m, n, sum);
     for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
+        size_t piece = col;
+        acc_zero(m, n, acc);
         while (col < end) {
             size_t stop = MIN(col + ACT_BLOCK, end);
             prefetch_ahead(c, &ahead);
@@ -139,9 +141,14 @@ INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
                         acc[i][t] = _mm512_fmadd_ps(w[i], xt, acc[i][t]);
                 }
             }
+            if (col == end || col - piece == FLOAT_PIECE) {
+                acc_add(m, n, acc, sum);
+                acc_zero(m, n, acc);
+                piece = col;
+            }
         }
-        acc_store(c, m, n, end, acc);
-        acc_zero(m, n, acc);
+        acc_store(c, m, n, end, sum);
+        acc_zero(m, n, sum);
     }
 }
 
@@ -163,22 +170,28 @@ INLINE __m512 add_columns(enum qtype type, const uint8_t *tile, size_t col, cons
 /* One token. The FMAs of a row wait for each other, so m tiles take turns; by `run` columns, since
  * memory likes long runs. */
 INLINE void mm_float_one(const struct mm_call *c, enum qtype type, int m, size_t run) {
-    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS], sum[MM_MAX_TILES][MM_MAX_TOKENS];
     const size_t gs = c->gs, ahead = FLOAT_PREFETCH_BYTES / (size_t)m;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, 1, acc);
-        for (; col + run <= end; col += run) {
-            UNROLL
-            for (int i = 0; i < m; i++)
-                acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, run, ahead, acc[i][0]);
+        acc_zero(m, 1, sum);
+        while (col < end) {
+            size_t stop = MIN(col + FLOAT_PIECE, end);
+            acc_zero(m, 1, acc);
+            for (; col + run <= stop; col += run) {
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    acc[i][0] =
+                        add_columns(type, c->w[i], col, c->f, gs, run, ahead, acc[i][0]);
+            }
+            for (; col < stop; col++) {
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, 1, ahead, acc[i][0]);
+            }
+            acc_add(m, 1, acc, sum);
         }
-        for (; col < end; col++) {
-            UNROLL
-            for (int i = 0; i < m; i++)
-                acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, 1, ahead, acc[i][0]);
-        }
-        acc_store(c, m, 1, end, acc);
+        acc_store(c, m, 1, end, sum);
     }
 }
 

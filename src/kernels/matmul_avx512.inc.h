@@ -2,6 +2,7 @@
  * sums of a call, and reading a tile's codes and scales. A register is one tile's 16 rows. */
 #include "base/util.h"
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 #include "kernels/tile_driver.h"
 #include "kernels/tile_walk.h"
 
@@ -53,6 +54,16 @@ INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool adds) {
     _mm512_storeu_si512(sum + 8, hi);
 }
 
+/* sum += the sums of a piece (FLOAT_PIECE). */
+INLINE void acc_add(int m, int n, __m512 (*acc)[MM_MAX_TOKENS], __m512 (*sum)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            sum[i][t] = _mm512_add_ps(sum[i][t], acc[i][t]);
+    }
+}
+
 /* The sums of the segment that ends at column `end` are complete, or go on in a later call. */
 INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
                       __m512 (*acc)[MM_MAX_TOKENS]) {
@@ -72,7 +83,7 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
         if (c->y != NULL) {
             UNROLL
             for (int t = 0; t < n; t++)
-                _mm512_storeu_ps(c->y + (size_t)t * c->ldy + c->row[i], acc[i][t]);
+                _mm512_storeu_ps(c->y + (size_t)t * c->ldy + c->row[i], tidy_16(acc[i][t]));
         } else {
             UNROLL
             for (int t = 0; t < n; t++)
@@ -105,13 +116,10 @@ INLINE __m512 load_i8(const uint8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
 }
 
-/* 2^(e - 128) */
+/* 2^(e - 128), or 0 for e = 0; there is no e between 0 and 88. */
 INLINE __m512 load_e8m0(const uint8_t *p) {
-    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
+    __m128i e = _mm_subs_epu8(_mm_loadu_si128((const __m128i *)p), _mm_set1_epi8(1));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(e), 23));
 }
 
 INLINE __m512 load_scale(enum qtype type, const uint8_t *p) {

@@ -15,6 +15,17 @@ INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
     }
 }
 
+/* sum += the sums of a piece (FLOAT_PIECE). */
+INLINE void acc_add(int n, float32x4_t (*acc)[MM_MAX_TOKENS],
+                    float32x4_t (*sum)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            sum[r][t] = vaddq_f32(sum[r][t], acc[r][t]);
+    }
+}
+
 INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
     UNROLL
@@ -50,49 +61,70 @@ INLINE float32x4_t load_floats(enum qtype type, const uint8_t *tile, size_t col,
 }
 
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
-    float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
+    float32x4_t acc[QUARTERS][MM_MAX_TOKENS], sum[QUARTERS][MM_MAX_TOKENS];
     const float *x = c->f;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(n, acc);
-        for (; col < end; col++, x += c->gs) {
-            UNROLL
-            for (size_t r = 0; r < QUARTERS; r++) {
-                float32x4_t w = load_floats(type, c->w[0], col, r);
+        acc_zero(n, sum);
+        while (col < end) {
+            size_t stop = MIN(col + FLOAT_PIECE, end);
+            acc_zero(n, acc);
+            for (; col < stop; col++, x += c->gs) {
                 UNROLL
-                for (int t = 0; t < n; t++)
-                    acc[r][t] = vfmaq_n_f32(acc[r][t], w, x[t]);
+                for (size_t r = 0; r < QUARTERS; r++) {
+                    float32x4_t w = load_floats(type, c->w[0], col, r);
+                    UNROLL
+                    for (int t = 0; t < n; t++)
+                        acc[r][t] = vfmaq_n_f32(acc[r][t], w, x[t]);
+                }
             }
+            acc_add(n, acc, sum);
         }
-        acc_store(c, n, end, acc);
+        acc_store(c, n, end, sum);
+    }
+}
+
+/* One token, columns [col, stop) of m tiles. */
+INLINE void piece_of_one(const struct mm_call *c, enum qtype type, int m, size_t col,
+                         size_t stop, float32x4_t (*acc)[QUARTERS]) {
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int r = 0; r < QUARTERS; r++)
+            acc[i][r] = vdupq_n_f32(0);
+    }
+    for (; col < stop; col++) {
+        float x = c->f[col * c->gs];
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            UNROLL
+            for (size_t r = 0; r < QUARTERS; r++)
+                acc[i][r] = vfmaq_n_f32(acc[i][r], load_floats(type, c->w[i], col, r), x);
+        }
     }
 }
 
 /* One token: FMAs of a row wait for each other, so the rows of four tiles take turns. */
 INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
     enum { M = 4 };
-    float32x4_t acc[M][QUARTERS];
-    size_t col = 0;
+    float32x4_t sum[M][QUARTERS];
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        UNROLL
-        for (int i = 0; i < M; i++) {
-            UNROLL
-            for (int r = 0; r < QUARTERS; r++)
-                acc[i][r] = vdupq_n_f32(0);
-        }
-        for (; col < end; col++) {
-            float x = c->f[col * c->gs];
+        size_t col = end - c->seg_cols, stop = MIN(col + FLOAT_PIECE, (size_t)end);
+        piece_of_one(c, type, M, col, stop, sum);
+        for (; stop < end; stop = MIN(stop + FLOAT_PIECE, (size_t)end)) {
+            float32x4_t acc[M][QUARTERS];
+            piece_of_one(c, type, M, stop, MIN(stop + FLOAT_PIECE, (size_t)end), acc);
             UNROLL
             for (int i = 0; i < M; i++) {
                 UNROLL
-                for (size_t r = 0; r < QUARTERS; r++)
-                    acc[i][r] = vfmaq_n_f32(acc[i][r], load_floats(type, c->w[i], col, r), x);
+                for (int r = 0; r < QUARTERS; r++)
+                    sum[i][r] = vaddq_f32(sum[i][r], acc[i][r]);
             }
         }
         UNROLL
         for (int i = 0; i < M; i++)
             if ((uint32_t)i < c->n_tiles)
-                store_rows(c, i, 0, end, acc[i]);
+                store_rows(c, i, 0, end, sum[i]);
     }
 }
 

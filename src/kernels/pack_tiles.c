@@ -1,5 +1,6 @@
-/* pack_tiles.c: from rows of the file's blocks to tiles of 16 rows. The values keep their bits;
- * only their positions change. */
+/* pack_tiles.c: from rows of the file's blocks to tiles of 16 rows. The values keep their bits, and
+ * only their positions change; but what is too small becomes 0 (docs/numerics.md). */
+#include "base/exact.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "kernels/simd.h"
@@ -496,6 +497,11 @@ INLINE void pack_super(enum qtype type, uint8_t *super, uint8_t *blocks, const u
     }
 }
 
+/* exact_tidy() of a bf16. */
+INLINE uint16_t tidy_bf16(uint16_t v) {
+    return (v & 0x7fff) < EXACT_LEAST_BITS >> 16 ? 0 : v;
+}
+
 /* Half of an unsigned e4m3, as f16, which holds it; the NaN code is 0 (dequant_iq.c). */
 INLINE uint16_t e4m3_half(uint8_t code) {
     uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
@@ -511,14 +517,17 @@ INLINE void pack_block(enum qtype type, uint8_t *dst, const uint8_t *src, uint32
                        uint32_t lane) {
     uint32_t codes[8];
     if (tile_formats[type].scales == TILE_E8M0) {
-        dst[lane] = src[0];
+        dst[lane] = src[0] < 128 - 40 ? 0 : src[0];
     } else if (tile_formats[type].scales == TILE_D_D) {
         for (uint32_t h = 0; h < 2; h++)
             put_u16(dst + h * 2 * TILE_ROWS, lane, e4m3_half(src[2 * sb + h]));
     } else {
-        put_u16(dst, lane, get_u16(src)); /* d comes first, then m */
-        if (tile_has_m(type))
-            put_u16(dst + 2 * TILE_ROWS, lane, get_u16(src + 2));
+        const bool bf16 = tile_formats[type].scales == TILE_D_M_BF16;
+        for (uint32_t i = 0; i < (tile_has_m(type) ? 2u : 1u);
+             i++) { /* d comes first, then m */
+            uint16_t v = get_u16(src + 2 * i);
+            put_u16(dst + i * 2 * TILE_ROWS, lane, bf16 ? tidy_bf16(v) : v);
+        }
     }
     file_codes(type, src, sb, codes);
     put_codes(type, dst + tile_codes_at(type), lane, codes);
@@ -558,6 +567,9 @@ INLINE void pack_blocks(enum qtype type, const struct wmat *w, uint8_t *tile,
     }
 }
 
+/* Times the least value, 2^-9, it is EXACT_LEAST. */
+#define F8_LEAST_SCALE 0x1p-31f
+
 /* The bytes stay; a block's scale goes before them. */
 INLINE void pack_f8(const struct wmat *w, uint8_t *tile, const struct tile_source *src) {
     const size_t first = src->col_begin / QK;
@@ -565,12 +577,28 @@ INLINE void pack_f8(const struct wmat *w, uint8_t *tile, const struct tile_sourc
         for (uint32_t r = 0; r < src->n_rows; r++) {
             const uint8_t *block =
                 src->rows[r] + (first + col / QK) * sizeof(struct block_f8_e4m3);
-            if (col % QK == 0)
-                memcpy(tile + tile_f8_scales_at(col) + r * sizeof(float),
-                       block + offsetof(struct block_f8_e4m3, d), sizeof(float));
+            if (col % QK == 0) {
+                float d;
+                memcpy(&d, block + offsetof(struct block_f8_e4m3, d), sizeof d);
+                d = fabsf(d) < F8_LEAST_SCALE ? 0.0f : d;
+                memcpy(tile + tile_f8_scales_at(col) + r * sizeof d, &d, sizeof d);
+            }
             tile[tile_col_at(QT_F8_E4M3, col) + r] =
                 block[offsetof(struct block_f8_e4m3, qs) + col % QK];
         }
+    }
+}
+
+/* exact_tidy() of f32 or bf16 values; f16 ones are 0 or at least 2^-24. */
+INLINE void tidy_floats(enum qtype type, uint8_t values[8]) {
+    for (uint32_t i = 0; i < 2 && type == QT_F32; i++) {
+        uint32_t v = get_word(values + 4 * i);
+        v = (v & 0x7fffffff) < EXACT_LEAST_BITS ? 0 : v;
+        memcpy(values + 4 * i, &v, sizeof v);
+    }
+    for (uint32_t i = 0; i < 4 && type == QT_BF16; i++) {
+        uint16_t v = tidy_bf16(get_u16(values + 2 * i));
+        memcpy(values + 2 * i, &v, sizeof v);
     }
 }
 
@@ -589,6 +617,7 @@ INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
             uint8_t *dst = tile + ((size_t)col * TILE_ROWS + r) * size;
             uint8_t values[8];
             memcpy(values, p, n == 8 / size ? 8 : n * size);
+            tidy_floats(type, values);
             for (uint32_t i = 0; i < n; i++)
                 memcpy(dst + i * TILE_ROWS * size, values + i * size, size);
         }

@@ -14,7 +14,7 @@
 /* A causal convolution of each channel by itself (depthwise), in place. Value c of token t
  * becomes
  *   y = bias[c] (NULL: +0); y = fma(w[c][j], x of token t - (n_taps - 1) + j, y), j ascending;
- *   with silu: y / (1 + exp(-y)).
+ *   with silu: y / (1 + exp(-y)); tidied (kernels.h).
  * Tokens before the first are in `history`, the oldest first. Afterwards it holds the last
  * n_taps - 1 of all inputs. Channels up to the next multiple of 16 are computed too: x and
  * history have space for them, w and bias need none. */
@@ -35,8 +35,11 @@ struct conv_args {
  *   s[i] = S[i][c] * decay[i], i < k_dim
  *   d = v[c] * beta, or with `delta` d = (v[c] - p) * beta with p = fma(s[i], k[i], p) from +0
  *   S[i][c] = fma(k[i], d, s[i]); o = fma(S[i][c], q[i], o) from +0
- * with i ascending. (The gated delta rule, arXiv 2412.06464; Mamba-2 as in arXiv 2405.21060.)
+ * with i ascending; d, S and o are tidied. A decay is 0 or at least RECURRENCE_LEAST, and so are
+ * the magnitudes of k with `delta`: then no s or p is subnormal. (The gated delta rule, arXiv
+ * 2412.06464; Mamba-2 as in arXiv 2405.21060.)
  * A lane is a column: state [div_up(n_cols, 16)][k_dim][16], what is beyond n_cols is zero. */
+#define RECURRENCE_LEAST 0x1p-20f
 struct recurrence_args {
     uint32_t n_tokens, k_dim, n_cols;
     bool delta;

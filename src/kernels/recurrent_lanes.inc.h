@@ -39,7 +39,7 @@ INLINE void conv_lanes(const struct conv_args *a, uint32_t channel, const uint32
         UNROLL
         for (uint32_t j = 0; j < n_taps; j++)
             y = v16_fma(w[j], past[j], y);
-        v16_store(x, a->silu ? v16_silu(y) : y);
+        v16_store(x, v16_tidy(a->silu ? v16_silu(y) : y));
         UNROLL
         for (uint32_t j = 0; j + 1 < n_taps; j++)
             past[j] = past[j + 1];
@@ -102,7 +102,8 @@ INLINE void recur_pass(const struct recurrence_args *a, uint32_t t, float *state
         UNROLL
         for (uint32_t j = 0; j < n; j++) {
             float *at = state + j * tile + i * 16;
-            v16 s = v16_fma(ki, d[j], delta ? v16_load(at) : v16_mul(v16_load(at), by));
+            v16 s =
+                v16_tidy(v16_fma(ki, d[j], delta ? v16_load(at) : v16_mul(v16_load(at), by)));
             o[j] = v16_fma(s, qi, o[j]);
             if (more) {
                 s = v16_mul(s, by);
@@ -126,7 +127,7 @@ INLINE void recur_tiles(const struct recurrence_args *a, uint32_t col, const uin
         UNROLL
         for (uint32_t j = 0; j < n; j++) {
             v16 own = v16_load_n(v + j * 16, MIN(a->n_cols - col - j * 16, 16u));
-            d[j] = v16_mul(delta ? v16_sub(own, p[j]) : own, beta);
+            d[j] = v16_tidy(v16_mul(delta ? v16_sub(own, p[j]) : own, beta));
         }
         if (delta && t + 1 < a->n_tokens)
             recur_pass(a, t, state, n, delta, true, d, o, p);
@@ -134,7 +135,7 @@ INLINE void recur_tiles(const struct recurrence_args *a, uint32_t col, const uin
             recur_pass(a, t, state, n, delta, false, d, o, p);
         UNROLL
         for (uint32_t j = 0; j < n; j++)
-            v16_store_n(a->o + t * a->ldo + col + j * 16, o[j],
+            v16_store_n(a->o + t * a->ldo + col + j * 16, v16_tidy(o[j]),
                         MIN(a->n_cols - col - j * 16, 16u));
     }
 }

@@ -22,7 +22,7 @@ static void conv_channel(const struct conv_args *a, uint32_t c) {
         past[n] = *x;
         for (uint32_t j = 0; j < a->n_taps; j++)
             y = fmaf(pad ? 0.0f : a->w[(size_t)c * a->n_taps + j], past[j], y);
-        *x = a->silu ? silu(y) : y;
+        *x = exact_tidy(a->silu ? silu(y) : y);
         for (uint32_t j = 0; j < n; j++)
             past[j] = past[j + 1];
     }
@@ -46,14 +46,14 @@ static void recur_column(const struct recurrence_args *a, uint32_t c) {
             p = fmaf(state[(size_t)i * 16] * decay[i * a->decay_step], k[i], p);
         if (a->delta)
             d = d - p;
-        d = d * a->beta[t * a->ld_beta];
+        d = exact_tidy(d * a->beta[t * a->ld_beta]);
         for (uint32_t i = 0; i < a->k_dim; i++) {
             float *s = state + (size_t)i * 16;
-            *s = fmaf(k[i], d, *s * decay[i * a->decay_step]);
+            *s = exact_tidy(fmaf(k[i], d, *s * decay[i * a->decay_step]));
             o = fmaf(*s, q[i], o);
         }
         if (!pad)
-            a->o[t * a->ldo + c] = o;
+            a->o[t * a->ldo + c] = exact_tidy(o);
     }
 }
 

@@ -29,7 +29,7 @@ static void pack_block(const struct act *a, const float *x, uint32_t group, uint
     float amax = 0.0f;
     for (uint32_t i = 0; i < ACT_BLOCK; i++)
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
-    bool some = amax >= 1e-30f;
+    bool some = amax >= EXACT_LEAST;
     float d = some ? amax / 127.0f : 0.0f, inverse = some ? 127.0f / amax : 0.0f;
     struct act_sums sums = {0};
     for (uint32_t i = 0; i < ACT_BLOCK; i++) {
@@ -57,7 +57,7 @@ static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t b
                 uint32_t end = MIN((b + 1) * ACT_BLOCK, a->n_cols);
                 for (uint32_t c = b * ACT_BLOCK; c < end; c++)
                     a->f[(size_t)g * ACT_GROUP * a->n_cols + (size_t)c * gs + t] =
-                        row[c - block_begin * ACT_BLOCK];
+                        exact_tidy(row[c - block_begin * ACT_BLOCK]);
             }
         }
     }
@@ -106,11 +106,16 @@ static float float_weight(enum qtype type, const uint8_t *tile, uint32_t col, ui
 
 static float dot_floats(const struct wmat *w, const uint8_t *tile, uint32_t lane,
                         const struct token *x, uint32_t col_begin, uint32_t col_end) {
-    float acc = 0.0f;
-    for (uint32_t c = col_begin; c < col_end; c++)
-        acc = fmaf(float_weight(w->type, tile, c, lane), x->a->f[x->value0 + (size_t)c * x->gs],
-                   acc);
-    return acc;
+    float sum = 0.0f;
+    for (uint32_t begin = col_begin, end; begin < col_end; begin = end) {
+        float acc = 0.0f;
+        end = MIN(begin + FLOAT_PIECE, col_end);
+        for (uint32_t c = begin; c < end; c++)
+            acc = fmaf(float_weight(w->type, tile, c, lane),
+                       x->a->f[x->value0 + (size_t)c * x->gs], acc);
+        sum += acc;
+    }
+    return sum;
 }
 
 /* Code v of the four that lie in three bytes, a vector apart. */
@@ -153,9 +158,9 @@ static int32_t block_dot(enum qtype type, const uint8_t *p, uint32_t lane, const
     return sum;
 }
 
-/* 2^(e - 128) */
+/* 2^(e - 128); of 0 it is 0. */
 static float power_of_two(uint8_t e) {
-    return ldexpf(1.0f, e - 128);
+    return e == 0 ? 0.0f : ldexpf(1.0f, e - 128);
 }
 
 /* A block with a d for each half: adds to acc. */
@@ -256,7 +261,7 @@ static void matmul(const struct wmat *w, const struct act *x, float *y, size_t l
     for (uint32_t t = 0; t < x->n_tokens; t++) {
         struct token token = token_of(x, t);
         for (uint32_t row = tile_begin * TILE_ROWS; row < tile_end * TILE_ROWS; row++)
-            y[t * ldy + row] = dot_row(w, row, &token, 0, w->n_cols);
+            y[t * ldy + row] = exact_tidy(dot_row(w, row, &token, 0, w->n_cols));
     }
 }
 
@@ -292,16 +297,16 @@ static void fixed_get(float *x, const int64_t *y, size_t n) {
 
 static void fixed_add(float *x, const int64_t *y, size_t n) {
     for (size_t i = 0; i < n; i++)
-        x[i] += (float)y[i] * (1.0f / (1 << FIXED_BITS));
+        x[i] = exact_tidy(x[i] + (float)y[i] * (1.0f / (1 << FIXED_BITS)));
 }
 
 /* ---- small things --------------------------------------------------------------------------- */
 
 static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
-    float mean = exact_dot(x, x, n) / (float)n;
+    float mean = exact_squares(x, n) / (float)n;
     float r = 1.0f / sqrtf(mean + eps);
     for (size_t i = 0; i < n; i++)
-        y[i] = w != NULL ? x[i] * r * w[i] : x[i] * r;
+        y[i] = exact_tidy(w != NULL ? x[i] * r * w[i] : x[i] * r);
 }
 
 static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
@@ -312,19 +317,19 @@ static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
             float *a = head + (mode == ROPE_NORM ? 2 * i : i);
             float *b = mode == ROPE_NORM ? a + 1 : a + n_rot / 2;
             float x0 = *a, x1 = *b;
-            *a = fmaf(x0, cos[i], -(x1 * sin[i]));
-            *b = fmaf(x0, sin[i], x1 * cos[i]);
+            *a = exact_tidy(fmaf(x0, cos[i], -(x1 * sin[i])));
+            *b = exact_tidy(fmaf(x0, sin[i], x1 * cos[i]));
         }
 }
 
 static void swiglu(float *y, const float *gate, const float *up, size_t n) {
     for (size_t i = 0; i < n; i++)
-        y[i] = gate[i] / (1.0f + exact_exp(-gate[i])) * up[i];
+        y[i] = exact_tidy(gate[i] / (1.0f + exact_exp(-gate[i])) * up[i]);
 }
 
 static void add(float *y, const float *x, size_t n) {
     for (size_t i = 0; i < n; i++)
-        y[i] += x[i];
+        y[i] = exact_tidy(y[i] + x[i]);
 }
 
 static void exp_all(float *y, const float *x, size_t n) {
@@ -334,7 +339,7 @@ static void exp_all(float *y, const float *x, size_t n) {
 
 static void softcap(float *y, float cap, size_t n) {
     for (size_t i = 0; i < n; i++)
-        y[i] = cap * exact_tanh(y[i] / cap);
+        y[i] = exact_tidy(cap * exact_tanh(y[i] / cap));
 }
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -432,7 +437,7 @@ static void span_partial(const struct attn_args *a, const struct attn_query *q, 
     }
     memset(o, 0, a->shape->v_dim * sizeof *o);
     for (uint32_t pos = begin; pos < end; pos++) {
-        float p = exact_exp(logits[pos - begin] - m);
+        float p = attn_weight(logits[pos - begin] - m);
         lanes[pos % 16] += p;
         const uint8_t *base = head_page(a, pos);
         uint32_t slot = pos % KV_PAGE;
@@ -442,6 +447,7 @@ static void span_partial(const struct attn_args *a, const struct attn_query *q, 
                                   base + l.v_scales, value_scale_at(a->shape, slot, d)),
                         o[d]);
     }
+    exact_tidy_all(o, a->shape->v_dim);
     *m_out = m;
     *l_out = exact_sum_lanes(lanes);
 }
@@ -464,21 +470,21 @@ static void attend(const struct attn_args *a, const struct attn_query *q) {
             continue;
         }
         float both = m > m_all ? m : m_all;
-        float before = exact_exp(m_all - both), now = exact_exp(m - both);
+        float before = attn_weight(m_all - both), now = attn_weight(m - both);
         m_all = both;
         l_all = fmaf(l_all, before, l * now);
         for (uint32_t d = 0; d < v_dim; d++)
-            q->out[d] = fmaf(q->out[d], before, o[d] * now);
+            q->out[d] = exact_tidy(fmaf(q->out[d], before, o[d] * now));
     }
     if (q->sink != -INFINITY) {
         float both = q->sink > m_all ? q->sink : m_all;
-        float before = exact_exp(m_all - both), now = exact_exp(q->sink - both);
+        float before = attn_weight(m_all - both), now = attn_weight(q->sink - both);
         l_all = fmaf(l_all, before, now);
         for (uint32_t d = 0; d < v_dim; d++)
-            q->out[d] = fmaf(q->out[d], before, 0.0f * now);
+            q->out[d] = exact_tidy(fmaf(q->out[d], before, 0.0f * now));
     }
     for (uint32_t d = 0; d < v_dim; d++)
-        q->out[d] = q->out[d] / l_all;
+        q->out[d] = exact_tidy(q->out[d] / l_all);
 }
 
 static void attention(const struct attn_args *a) {

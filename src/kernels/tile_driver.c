@@ -194,8 +194,9 @@ static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const 
     uint32_t seg_cols = c->seg_cols, token = block.begin;
     /* A sum, that is; those in fixed point are of segments, added where they belong. */
     bool splits = to.y != NULL;
-    uint32_t cols = cols_at_once(k, c, block.end - block.begin, w->tile_bytes,
-                                 splits ? ACT_BLOCK : seg_cols);
+    uint32_t unit = x->kind == ACT_F32 ? FLOAT_PIECE : ACT_BLOCK;
+    uint32_t cols =
+        cols_at_once(k, c, block.end - block.begin, w->tile_bytes, splits ? unit : seg_cols);
     point_at_tiles(c, w, tile, 1, n_tiles, k->many_tiles);
     c->staged = room->staged;
     begin_ahead(k, c, block.end - block.begin, w->tile_bytes);

@@ -6,6 +6,7 @@
 
 #include "base/util.h"
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 #include "kernels/tile_driver.h"
 #include "kernels/tile_walk.h"
 
@@ -43,7 +44,7 @@ INLINE void store_rows(const struct mm_call *c, int i, int t, uint32_t end,
         float *y = c->y + (size_t)t * c->ldy + c->row[i];
         UNROLL
         for (int r = 0; r < QUARTERS; r++)
-            vst1q_f32(y + QUARTER_ROWS * r, sums[r]);
+            vst1q_f32(y + QUARTER_ROWS * r, tidy_4(sums[r]));
         return;
     }
     int64_t *y = c->fixed[t] + c->row[i];
@@ -77,12 +78,10 @@ INLINE int32x4_t load_i8(const uint8_t *p) {
     return vmovl_s16(vget_low_s16(wide));
 }
 
-/* 2^(e - 128) */
+/* 2^(e - 128), or 0 for e = 0; there is no e between 0 and 88. */
 INLINE float32x4_t load_e8m0(const uint8_t *p) {
-    int32x4_t e = load_u8(p);
-    int32x4_t normal = vshlq_n_s32(vsubq_s32(e, vdupq_n_s32(1)), 23);
-    int32x4_t subnormal = vshlq_s32(vdupq_n_s32(0x00200000), e);
-    return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), subnormal, normal));
+    int32x4_t e = vmaxq_s32(vsubq_s32(load_u8(p), vdupq_n_s32(1)), vdupq_n_s32(0));
+    return vreinterpretq_f32_s32(vshlq_n_s32(e, 23));
 }
 
 /* ---- a block of codes and its scales ----------------------------------------------------- */

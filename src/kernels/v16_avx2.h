@@ -4,6 +4,7 @@
 #define LOCKSTEP_KERNELS_V16_AVX2_H
 
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 #include "kernels/transpose_x86.h"
 
 #include <immintrin.h>
@@ -101,6 +102,7 @@ INLINE v16 v16_if_nan(v16 v, v16 yes, v16 no) {
     return (v16){_mm256_blendv_ps(no.a, yes.a, _mm256_cmp_ps(v.a, v.a, _CMP_UNORD_Q)),
                  _mm256_blendv_ps(no.b, yes.b, _mm256_cmp_ps(v.b, v.b, _CMP_UNORD_Q))};
 }
+V16_UNARY(v16_tidy, tidy_8)
 INLINE v16 v16_interleave(const float *a, const float *b) {
     __m256 x = _mm256_loadu_ps(a), y = _mm256_loadu_ps(b);
     __m256 lo = _mm256_unpacklo_ps(x, y), hi = _mm256_unpackhi_ps(x, y);

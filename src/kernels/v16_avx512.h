@@ -3,6 +3,7 @@
 #define LOCKSTEP_KERNELS_V16_AVX512_H
 
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 #include "kernels/transpose_x86.h"
 
 #include <immintrin.h>
@@ -101,6 +102,10 @@ INLINE v16 v16_even_twice(v16 v) {
 }
 INLINE v16 v16_odd_twice(v16 v) {
     return _mm512_movehdup_ps(v);
+}
+/* exact_tidy() */
+INLINE v16 v16_tidy(v16 v) {
+    return tidy_16(v);
 }
 /* a0 b0 a1 b1... of 8 floats each */
 INLINE v16 v16_interleave(const float *a, const float *b) {

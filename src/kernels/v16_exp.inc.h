@@ -1,8 +1,10 @@
-/* v16_exp.inc.h: exp of sixteen lanes. An ISA file includes its v16_*.h before. */
+/* v16_exp.inc.h: exp of sixteen lanes, and weights of attention. An ISA file includes its v16_*.h
+ * before. */
 #ifndef LOCKSTEP_KERNELS_V16_EXP_INC_H
 #define LOCKSTEP_KERNELS_V16_EXP_INC_H
 
 #include "base/exact.h"
+#include "kernels/kernels.h"
 #include "kernels/simd.h"
 
 /* exact_exp (base/exact.h), lane by lane. */
@@ -21,6 +23,11 @@ INLINE v16 v16_exp(v16 x) {
     y = v16_if_less(x, v16_set(EXACT_EXP_MIN), v16_zero(), y);
     y = v16_if_less(v16_set(EXACT_EXP_MAX), x, v16_set(INFINITY), y);
     return v16_if_nan(x, x, y);
+}
+
+/* attn_weight */
+INLINE v16 v16_attn_weight(v16 x) {
+    return v16_if_less(x, v16_set(ATTN_LEAST_LOGIT), v16_zero(), v16_exp(x));
 }
 
 #endif

@@ -4,6 +4,7 @@
 #define LOCKSTEP_KERNELS_V16_NEON_H
 
 #include "kernels/simd.h"
+#include "kernels/tidy.h"
 
 #include <arm_neon.h>
 #include <math.h>
@@ -117,6 +118,10 @@ INLINE v16 v16_if_less(v16 a, v16 b, v16 yes, v16 no) {
 }
 INLINE v16 v16_if_nan(v16 v, v16 yes, v16 no) {
     V16_EACH(v16, i, vbslq_f32(vceqq_f32(v.r[i], v.r[i]), no.r[i], yes.r[i]));
+}
+
+INLINE v16 v16_tidy(v16 v) {
+    V16_EACH(v16, i, tidy_4(v.r[i]));
 }
 
 INLINE v16 v16_even_twice(v16 v) {

@@ -49,7 +49,7 @@ static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, 
     for (uint32_t h = 0; h < n_heads; h++, x += stride) {
         float by = 1.0f / sqrtf(forward_squares(x, hd) / (float)hd + m->hp->rms_eps);
         for (uint32_t i = 0; i < hd; i++)
-            x[i] *= by;
+            x[i] = exact_tidy(x[i] * by);
     }
 }
 
@@ -87,9 +87,10 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
             float rq = 1.0f / sqrtf(sums[0] / (float)(kind->n_heads * hd) + hp->rms_eps);
             float rk = 1.0f / sqrtf(sums[1] / (float)(kind->n_kv_heads * hd) + hp->rms_eps);
             for (uint32_t i = 0; i < n_heads_of(m, lw) * hd; i++)
-                m->q[t * m->ldq + i] = m->q[t * m->ldq + i] * rq * lw->q_norm[i];
+                m->q[t * m->ldq + i] = exact_tidy(m->q[t * m->ldq + i] * rq * lw->q_norm[i]);
             for (uint32_t i = 0; i < n_kv_of(m, lw) * hd; i++)
-                m->k_new[t * m->ldk + i] = m->k_new[t * m->ldk + i] * rk * lw->k_norm[i];
+                m->k_new[t * m->ldk + i] =
+                    exact_tidy(m->k_new[t * m->ldk + i] * rk * lw->k_norm[i]);
         }
     pool_barrier(pool);
     return true;
@@ -116,8 +117,7 @@ static void grow_queries(const struct model *m, const struct layer_weights *lw, 
                          uint32_t pos) {
     float by = query_growth(&m->hp->query_growth, pos);
     for (uint32_t h = 0; h < n_heads_of(m, lw); h++)
-        for (uint32_t i = 0; i < kind_of(m, lw)->head_dim; i++)
-            q[(size_t)h * q_rows_of(m, lw) + i] *= by;
+        forward_scale(q + (size_t)h * q_rows_of(m, lw), kind_of(m, lw)->head_dim, by);
 }
 
 /* RoPE, and the head norms that stand behind it. */
@@ -609,7 +609,7 @@ static void gate_results(struct forward_pass *r, struct pool *pool,
             float *out = m->att + i * vd;
             sigmoids(m->k, gate, dim == 1 ? 1 : vd);
             for (uint32_t d = 0; d < vd; d++)
-                out[d] *= gate[dim == 1 ? 0 : d];
+                out[d] = exact_tidy(out[d] * gate[dim == 1 ? 0 : d]);
         }
     pool_barrier(pool);
 }

@@ -1,6 +1,8 @@
 /* block_key.c: plain loops of single IEEE operations around the exact exp. */
 #include "model/block_key.h"
 
+#include "base/exact.h"
+
 #include <math.h>
 
 void compress_rows(const struct kernels *k, float *out, const float *const *values,
@@ -18,10 +20,11 @@ void compress_rows(const struct kernels *k, float *out, const float *const *valu
             e[c] = gates[r][c] - most[c];
         k->exp(e, e, dim);
         for (uint32_t c = 0; c < dim; c++) {
+            e[c] = exact_tidy(e[c]);
             sums[c] += e[c];
             out[c] += e[c] * values[r][c];
         }
     }
     for (uint32_t c = 0; c < dim; c++)
-        out[c] /= sums[c];
+        out[c] = exact_tidy(out[c] / sums[c]);
 }

@@ -6,8 +6,8 @@
 
 /* out[c] = the sum over the n rows, in order, of p_rc * values[r][c], where p_c is the softmax over
  * the rows of gates[r][c]. Each channel c of `dim` is by itself:
- *   m = the largest gate (a NaN is none); e_r = exp(gate - m); s = sum of e_r; o = sum of e_r *
- *   value; out = o / s. Sums are in order, from +0; nothing is fused.
+ *   m = the largest gate (a NaN is none); e_r = tidy(exp(gate - m)); s = sum of e_r;
+ *   o = sum of e_r * value; out = tidy(o / s). Sums are in order, from +0; nothing is fused.
  * n >= 1; scratch [3 * dim]. */
 void compress_rows(const struct kernels *k, float *out, const float *const *values,
                    const float *const *gates, uint32_t n, uint32_t dim, float *scratch);

@@ -35,7 +35,7 @@ static void take_gates(float *gate, size_t ld, const struct ffn_up *u, uint32_t 
     for (size_t t = 0; t < n; t++)
         for (size_t i = 0; i < ld; i++) {
             float g = u->gate_rows[(first + t) * u->ld_gate + col + i] - u->cutoffs[first + t];
-            gate[t * ld + i] = g < 0.0f ? 0.0f : g; /* NaN stays */
+            gate[t * ld + i] = g < 0.0f ? 0.0f : exact_tidy(g); /* NaN stays */
         }
 }
 
@@ -66,7 +66,7 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
     ffn_activate(m->k, m->hp->ffn_act, m->hp->situ, u->limit, gate, up, n * ld);
     for (size_t t = 0; t < n && u->weights != NULL; t++)
         for (size_t i = 0; i < n_cols; i++)
-            gate[t * ld + i] *= u->weights[first + t];
+            gate[t * ld + i] = exact_tidy(gate[t * ld + i] * u->weights[first + t]);
     forward_pack_blocks(m, &out, gate, ld, block_begin, block_end);
 }
 

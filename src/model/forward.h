@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_MODEL_FORWARD_H
 #define LOCKSTEP_MODEL_FORWARD_H
 
+#include "base/exact.h"
 #include "base/util.h"
 #include "model/microbatch.h"
 #include "model/model_internal.h"
@@ -118,7 +119,7 @@ int64_t forward_fixed(float x);
 /* x *= by, [n] */
 static inline void forward_scale(float *x, uint32_t n, float by) {
     for (uint32_t i = 0; i < n && by != 1.0f; i++)
-        x[i] *= by;
+        x[i] = exact_tidy(x[i] * by);
 }
 
 /* The sum of x [n], over 16 lanes and the fixed tree. */

@@ -136,10 +136,10 @@ size_t indexer_rows(const struct model *m, const struct layer_weights *lw,
 static void layer_norm(float *x, uint32_t n, const float *w, const float *bias) {
     float mean = forward_sum(x, n) / (float)n;
     for (uint32_t i = 0; i < n; i++)
-        x[i] -= mean;
+        x[i] = exact_tidy(x[i] - mean);
     float by = 1.0f / sqrtf(forward_squares(x, n) / (float)n + LAYER_NORM_EPS);
     for (uint32_t i = 0; i < n; i++)
-        x[i] = x[i] * by * w[i] + bias[i];
+        x[i] = exact_tidy(x[i] * by * w[i] + bias[i]);
 }
 
 void indexer_finish_token(struct forward_pass *r, const struct layer_weights *lw,

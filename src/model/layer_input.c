@@ -39,7 +39,7 @@ static void finish_inputs(struct model *m, int32_t id, size_t t) {
         forward_scale(p, n, 1.0f / sqrtf((float)m->hp->n_embd));
         m->k->rmsnorm(p, p, m->w.input_norm, n, m->hp->rms_eps);
         for (uint32_t i = 0; i < n; i++)
-            p[i] = (row[i] * sqrtf((float)n) + p[i]) * (1.0f / sqrtf(2.0f));
+            p[i] = exact_tidy((row[i] * sqrtf((float)n) + p[i]) * (1.0f / sqrtf(2.0f)));
     }
 }
 

@@ -32,7 +32,7 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
                   b->choices + t * p->n_used);
     for (struct choice *c = b->choices + t * p->n_used, *end = c + p->n_used;
          w->expert_scale != NULL && c < end; c++)
-        c->weight *= w->expert_scale[c->expert];
+        c->weight = exact_tidy(c->weight * w->expert_scale[c->expert]);
     if (w->shared_router.n_rows != 0) {
         m->shared_weights[t] = m->shared_logits[t * TILE_ROWS];
         sigmoids(m->k, &m->shared_weights[t], 1);
@@ -238,13 +238,14 @@ static void weigh_inputs(const struct acts *in, uint32_t g, const float *weights
     size_t n_blocks = q8->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
     for (size_t b = 0; q8->q != NULL && b < n_blocks; b++)
         for (uint32_t j = 0; j < n; j++, at++) {
-            q8->d[at] *= weights[j];
+            float d = q8->d[at] * weights[j];
+            q8->d[at] = fabsf(d) < ACT_LEAST_SCALE ? 0.0f : d;
             q8->s[at] = q8->d[at] * (float)(q8->sums[at].half[0] + q8->sums[at].half[1]);
         }
     float *values = f32->f != NULL ? f32->f + (size_t)g * ACT_GROUP * f32->n_cols : NULL;
     for (size_t c = 0; values != NULL && c < f32->n_cols; c++)
         for (uint32_t j = 0; j < n; j++)
-            values[c * n + j] *= weights[j];
+            values[c * n + j] = exact_tidy(values[c * n + j] * weights[j]);
 }
 
 /* The inputs of each expert, group by group. */

@@ -138,7 +138,7 @@ static void times(float *y, size_t ldy, const float *x, const float *by, size_t 
                   uint32_t n_tokens, uint32_t n) {
     for (size_t t = 0; t < n_tokens; t++)
         for (uint32_t c = 0; c < n; c++)
-            y[t * ldy + c] = x[t * ld + c] * by[t * ld + c];
+            y[t * ldy + c] = exact_tidy(x[t * ld + c] * by[t * ld + c]);
 }
 
 static void convolve_block(struct forward_pass *r, const struct recurrent_weights *w,
@@ -195,7 +195,12 @@ static void convolve(struct forward_pass *r, struct pool *pool,
 /* ---- the delta net ------------------------------------------------------------------------- */
 
 static float sigmoid(float x) {
-    return 1.0f / (1.0f + exact_exp(-x));
+    return exact_tidy(1.0f / (1.0f + exact_exp(-x)));
+}
+
+/* A decay or a part of a key, as the recurrence takes them. */
+static float not_less(float x) {
+    return fabsf(x) < RECURRENCE_LEAST ? 0.0f : x;
 }
 
 /* Where head h's beta and alpha are in the row; they become beta and decay. */
@@ -228,9 +233,10 @@ static void delta_gates(const struct model *m, const struct recurrent_weights *w
     gates_of(m, row, h, &beta, &alpha);
     *beta = sigmoid(*beta);
     for (uint32_t i = 0; i < n && p->least_decay == 0.0f; i++)
-        alpha[i] = exact_exp(w->a[h] * exact_softplus(alpha[i] + dt_bias[i]));
+        alpha[i] = not_less(exact_exp(w->a[h] * exact_softplus(alpha[i] + dt_bias[i])));
     for (uint32_t i = 0; i < n && p->least_decay != 0.0f; i++)
-        alpha[i] = exact_exp(p->least_decay * sigmoid(-w->a[h] * (alpha[i] + dt_bias[i])));
+        alpha[i] =
+            not_less(exact_exp(p->least_decay * sigmoid(-w->a[h] * (alpha[i] + dt_bias[i]))));
 }
 
 /* Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */
@@ -244,6 +250,8 @@ static void delta_begin(const struct model *m, const struct recurrent_weights *w
               *k = row + b->lay.k_at + (size_t)local * k_dim;
         m->k->rmsnorm(q, q, b->q_scale, k_dim, eps);
         m->k->rmsnorm(k, k, b->k_scale, k_dim, eps);
+        for (uint32_t i = 0; i < k_dim; i++)
+            k[i] = not_less(k[i]);
     }
     delta_gates(m, w, row, recurrent_head_of(m->hp, &b->lay, local).head);
 }
@@ -262,7 +270,7 @@ static void delta_finish(const struct model *m, const struct recurrent_weights *
     }
     sigmoids(m->k, z, v_dim);
     for (uint32_t i = 0; i < v_dim; i++)
-        o[i] *= z[i];
+        o[i] = exact_tidy(o[i] * z[i]);
 }
 
 /* ---- Mamba-2 ------------------------------------------------------------------------------- */
@@ -272,8 +280,8 @@ static void mamba2_begin(const struct model *m, const struct recurrent_weights *
     uint32_t h = m->recurrent.lay.first_unit + local;
     float *dt, *decay;
     gates_of(m, row, h, &dt, &decay);
-    *dt = exact_softplus(*dt + w->dt_bias[h]);
-    *decay = exact_exp(*dt * w->a[h]);
+    *dt = exact_tidy(exact_softplus(*dt + w->dt_bias[h]));
+    *decay = not_less(exact_exp(*dt * w->a[h]));
 }
 
 /* (o + D x) * silu(z), not yet normed. */
@@ -284,7 +292,7 @@ static void mamba2_finish(const struct model *m, const struct recurrent_weights 
     const float *x = row + lay->v_at + (size_t)local * v_dim, d = w->d[lay->first_unit + local];
     float *o = out + (size_t)local * v_dim;
     for (uint32_t i = 0; i < v_dim; i++)
-        o[i] = o[i] + d * x[i];
+        o[i] = exact_tidy(o[i] + d * x[i]);
     m->k->swiglu(o, row + lay->z_at + (size_t)local * v_dim, o, v_dim);
 }
 
@@ -318,7 +326,7 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
                 m->k->fixed_get(&sum, r->acc + t * p->n_groups + h / per, 1);
                 float by = 1.0f / sqrtf(sum / (float)(per * v_dim) + m->hp->rms_eps);
                 for (uint32_t c = 0; c < v_dim; c++)
-                    out[c] = out[c] * by * w->norm[(size_t)h * v_dim + c];
+                    out[c] = exact_tidy(out[c] * by * w->norm[(size_t)h * v_dim + c]);
             }
     pool_barrier(pool);
     return true;

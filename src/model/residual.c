@@ -20,7 +20,7 @@ void forward_norm(const struct model *m, float *y, const float *x, const float *
     if (m->hp->arch->layer_norm) {
         const float mean = forward_sum(x, e) / (float)e;
         for (uint32_t i = 0; i < e; i++)
-            y[i] = x[i] - mean;
+            y[i] = exact_tidy(x[i] - mean);
         x = y;
     }
     m->k->rmsnorm(y, x, w, e, m->hp->rms_eps);

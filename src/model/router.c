@@ -104,7 +104,7 @@ void router_choose(const struct kernels *k, const struct moe_params *p, float *l
         sigmoids(k, logits, p->n_experts);
     else if (p->gating == GATING_SQRT_SOFTPLUS)
         for (uint32_t i = 0; i < p->n_experts; i++)
-            logits[i] = sqrtf(exact_softplus(logits[i]));
+            logits[i] = exact_tidy(sqrtf(exact_softplus(logits[i])));
     if (given != NULL)
         take_given(p, given, logits, out);
     else
@@ -122,6 +122,6 @@ void router_choose(const struct kernels *k, const struct moe_params *p, float *l
     for (uint32_t j = 0; j < n; j++) {
         if (p->normalize)
             weights[j] /= sum;
-        out[j].weight = weights[j] * p->scale;
+        out[j].weight = exact_tidy(weights[j] * p->scale);
     }
 }

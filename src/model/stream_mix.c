@@ -31,7 +31,7 @@ static void divide_by_sums(float *c, uint32_t n, float eps, bool columns) {
         for (uint32_t j = 0; j < n; j++)
             sum += c[i * line + j * next];
         for (uint32_t j = 0; j < n; j++)
-            c[i * line + j * next] /= sum + eps;
+            c[i * line + j * next] = exact_tidy(c[i * line + j * next] / (sum + eps));
     }
 }
 
@@ -76,6 +76,7 @@ void hyper_read(float *x, const float *pre, const float *streams, uint32_t n, ui
     for (uint32_t i = 1; i < n; i++)
         for (uint32_t c = 0; c < n_embd; c++)
             x[c] += pre[i] * streams[(size_t)i * n_embd + c];
+    exact_tidy_all(x, n_embd);
 }
 
 /* Channels of all streams that are read before they are written. */
@@ -96,6 +97,7 @@ void hyper_write(float *streams, const float *post, const float *c, const float 
             for (uint32_t i = 0; i < n; i++)
                 for (uint32_t e = 0; e < width; e++)
                     s[e] += c[i * n + j] * was[i][e];
+            exact_tidy_all(s, width);
         }
     }
 }

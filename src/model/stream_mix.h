@@ -21,16 +21,16 @@ struct hyper_args {
  *   m[2 n + i n + j]  C_ij: softmax over j of x * scale[2] + base, + eps; then divided by
  *                     (sum over i) + eps; and n_iterations - 1 times by (sum over j) + eps, then by
  *                     (sum over i) + eps
- * Every sum is in order; nothing is fused. */
+ * Every sum is in order; nothing is fused; C is tidied (kernels.h) after each division. */
 void hyper_begin(const struct kernels *k, const struct hyper_args *a, const float *streams,
                  float *m);
 /* The same of m [n] with pre_i alone. */
 void hyper_end(const struct kernels *k, const struct hyper_args *a, const float *streams,
                float *m);
 
-/* x = the sum over i, in order, of pre_i * streams[i]: x [n_embd], streams [n, n_embd]. */
+/* x = the sum over i, in order, of pre_i * streams[i], tidied: x [n_embd], streams [n, n_embd]. */
 void hyper_read(float *x, const float *pre, const float *streams, uint32_t n, uint32_t n_embd);
-/* streams[j] = post_j * y + the sum over i, in order, of C_ij * streams[i], in place. */
+/* streams[j] = post_j * y + the sum over i, in order, of C_ij * streams[i], tidied, in place. */
 void hyper_write(float *streams, const float *post, const float *c, const float *y, uint32_t n,
                  uint32_t n_embd);
 

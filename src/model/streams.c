@@ -94,7 +94,7 @@ static void predict(const struct model *m, const struct stream_weights *w, size_
     float *s = streams_of(m, t), of_m[STREAMS_MAX], coef[STREAMS_MAX * STREAMS_MAX];
     modalities(m, w, s, row, of_m);
     for (uint32_t i = 0; i < n * n; i++)
-        coef[i] = exact_dot(w->predict + (size_t)i * n, of_m, n);
+        coef[i] = exact_tidy(exact_dot(w->predict + (size_t)i * n, of_m, n));
     for (uint32_t c = 0; c < e; c++) {
         float was[STREAMS_MAX];
         for (uint32_t j = 0; j < n; j++)
@@ -103,7 +103,7 @@ static void predict(const struct model *m, const struct stream_weights *w, size_
             float sum = 0.0f;
             for (uint32_t j = 0; j < n; j++)
                 sum = fmaf(coef[i * n + j], was[j], sum);
-            s[(size_t)i * e + c] = was[i] + sum;
+            s[(size_t)i * e + c] = exact_tidy(was[i] + sum);
         }
     }
     memcpy(x, s, e * sizeof *x);
@@ -161,14 +161,14 @@ static void correct(const struct model *m, const struct stream_weights *w, size_
     float *s = streams_of(m, t), of_m[STREAMS_MAX], coef[STREAMS_MAX];
     modalities(m, w, x, row, of_m);
     for (uint32_t i = 0; i < n; i++)
-        coef[i] = exact_dot(w->correct + (size_t)i * n, of_m, n) + 1.0f;
+        coef[i] = exact_tidy(exact_dot(w->correct + (size_t)i * n, of_m, n) + 1.0f);
     for (uint32_t c = 0; c < e; c++)
-        row[c] = x[c] - s[c];
+        row[c] = exact_tidy(x[c] - s[c]);
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t c = 0; c < e; c++)
-            s[(size_t)i * e + c] = fmaf(row[c], coef[i], s[(size_t)i * e + c]);
+            s[(size_t)i * e + c] = exact_tidy(fmaf(row[c], coef[i], s[(size_t)i * e + c]));
     for (uint32_t c = 0; c < e; c++)
-        x[c] = s[c] * w->correct_scale[c];
+        x[c] = exact_tidy(s[c] * w->correct_scale[c]);
 }
 
 void streams_correct(struct forward_pass *r, struct pool *pool,

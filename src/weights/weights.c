@@ -2,6 +2,7 @@
  * weights_collect.c lists the slices, weights_fill.c packs them. */
 #include "weights/weights.h"
 
+#include "base/exact.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/rows.h"
@@ -65,6 +66,7 @@ void weights_embed_row(const struct weights *w, int32_t id, float *out) {
     BUG_ON(id < 0 || (uint64_t)id >= w->embd->dims[1]);
     tensor_row_f32(w->embd_here.bytes != NULL ? &w->embd_here.t : w->embd, (uint64_t)id, 0,
                    w->embd->dims[0], out);
+    exact_tidy_all(out, w->embd->dims[0]);
 }
 
 const float *weights_input_row(const struct weights *w, int32_t id, uint32_t begin, uint32_t n,
@@ -75,6 +77,7 @@ const float *weights_input_row(const struct weights *w, int32_t id, uint32_t beg
     const uint64_t end = MIN(div_up(begin + (uint64_t)n, block) * block, t->dims[0]);
     BUG_ON(id < 0 || (uint64_t)id >= t->dims[1]);
     tensor_row_f32(t, (uint64_t)id, first, end - first, buf);
+    exact_tidy_all(buf, end - first);
     return buf + (begin - first);
 }
 

@@ -1,4 +1,5 @@
 /* weights_collect.c: which tensors a share of the model consists of, and which part of each. */
+#include "base/exact.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/rows.h"
@@ -57,8 +58,9 @@ static enum status read_scale(struct weights_loader *ld, const struct weight_par
     if (tensor_has_data(s))
         tensor_row_f32(s, 0, p->nth, 1, &dst->scale);
     else if (ld->from != NULL) /* else nothing will be computed with it */
-        return ld->from->read(ld->from->user, s->part, s->offset + p->nth * sizeof(float),
-                              sizeof(float), 0, 1, (uint8_t *)&dst->scale, 0, err);
+        TRY(ld->from->read(ld->from->user, s->part, s->offset + p->nth * sizeof(float),
+                           sizeof(float), 0, 1, (uint8_t *)&dst->scale, 0, err));
+    dst->scale = exact_tidy(dst->scale);
     return ST_OK;
 }
 

@@ -1,6 +1,7 @@
 /* weights_fill.c: reads and packs the listed slices: from the file's map, or piece by piece
  * from another machine. */
 #include "base/clock.h"
+#include "base/exact.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/rows.h"
@@ -243,6 +244,13 @@ static void pack_thread(void *arg, struct pool *pool, int thread) {
     }
 }
 
+/* Tidied (kernels.h). */
+static void copy_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, uint64_t n,
+                     float *out) {
+    tensor_row_f32(t, row, begin, n, out);
+    exact_tidy_all(out, n);
+}
+
 static enum status copy_vectors(struct weights_loader *ld, struct err *err) {
     for (size_t i = 0; i < ld->n_vecs; i++) {
         struct weight_vec *v = &ld->vecs[i];
@@ -255,7 +263,7 @@ static enum status copy_vectors(struct weights_loader *ld, struct err *err) {
         }
         float *dst = (float *)(void *)(ld->block + v->offset);
         for (uint32_t r = 0; r < v->n_rows; r++)
-            tensor_row_f32(t, r, v->begin, v->n, dst + r * v->dst_stride);
+            copy_row(t, r, v->begin, v->n, dst + r * v->dst_stride);
         mem_free(bytes);
         *v->dst = dst;
     }

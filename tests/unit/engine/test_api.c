@@ -1,6 +1,7 @@
 /* The public library (include/lockstep/lockstep.h), for what its callers do wrong, or do
  * besides. */
 #include "base/util.h"
+#include "flush.h"
 #include "lockstep/lockstep.h"
 
 #include <errno.h>
@@ -277,25 +278,6 @@ static void test_the_worker_is_found_in_path(void **state) {
 
 /* ---- the floating-point environment ------------------------------------------------------ */
 
-#define FLUSH_BITS 0x8040u /* of MXCSR: flush to zero, denormals are zero */
-
-/* Whether subnormals are flushed is in no function of fenv.h. */
-static void flush_subnormals(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | FLUSH_BITS);
-#elif defined(__aarch64__)
-    uint64_t fpcr;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
-    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | 1u << 24));
-#endif
-}
-
-static bool flushes_subnormals(void) {
-    volatile float tiny = 0x1p-140f,
-                   half = tiny * 0.5f; /* stored here: not after the environment has changed */
-    return half == 0;
-}
-
 struct rows {
     size_t n; /* floats */
     float *list;
@@ -353,7 +335,7 @@ static void test_a_caller_who_rounds_otherwise(void **state) {
     fegetenv(&before);
     for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
         fesetround(FE_UPWARD);
-        flush_subnormals();
+        flush_subnormals(true);
         struct rows got = eval_on(n_ranks);
         int rounding = fegetround();
         bool flushes = flushes_subnormals();
