@@ -22,6 +22,11 @@ pc:libcurl            libcurl4-openssl-dev  curl
 pc:libedit            libedit-dev        libedit
 pc:libibverbs         libibverbs-dev     -
 '
+# For devices: without them the build has none, or no shaders. Not all systems have packages of these names.
+device_needs='
+header:vulkan/vulkan_core.h  libvulkan-dev  vulkan-headers
+command:glslc                glslc          shaderc
+'
 test_needs='
 command:clang         clang              -
 library:clang_rt      libclang-rt-dev    -
@@ -51,6 +56,12 @@ command:tc                  iproute2           -
 library:rxe                 ibverbs-providers  -
 '
 
+# A device without hardware, and what looks on while it is used; only for Debian.
+software_device_needs='
+library:lvp         mesa-vulkan-drivers       -
+library:validation  vulkan-validationlayers   -
+'
+
 # The browser of tests/e2e/test_page.sh, which is skipped without it; only for Debian (elsewhere the package is another thing).
 browser_needs='
 command:chromium  chromium  -
@@ -61,6 +72,9 @@ is_there() {
     command:*) command -v "${1#*:}" >/dev/null ;;
     pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
     library:rxe) ls /usr/lib/*/libibverbs/librxe-rdmav*.so >/dev/null 2>&1 ;;
+    header:*) printf '#include <%s>\n' "${1#*:}" | cc -E - >/dev/null 2>&1 ;;
+    library:lvp) ls /usr/share/vulkan/icd.d/lvp_icd.*.json >/dev/null 2>&1 ;;
+    library:validation) ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1 ;;
     library:clang_rt) command -v clang >/dev/null && ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1 ;;
     esac
 }
@@ -117,10 +131,30 @@ else
     echo "setup: missing: ${missing[*]}; please install them with this system's package manager (neither apt-get nor brew is here)" >&2
     exit 1
 fi
-missing_apt=() missing=()
+# What the rest works without: nothing fails, nobody is asked for a password, and the lists are not fetched again and again
+# where it cannot be had.
+optional() { # what, without it
+    if [ ${#missing[@]} = 0 ]; then
+        :
+    elif [ "$(id -u)" != 0 ] && command -v apt-get >/dev/null && ! sudo -n true 2>/dev/null; then
+        echo "setup: no ${missing[*]}: $1"
+    elif ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1 && ! apt-cache show "${missing_apt[@]}" >/dev/null 2>&1; then
+        echo "setup: no ${missing[*]} (no such package here): $1"
+    elif command -v apt-get >/dev/null; then
+        apt_install "${missing_apt[@]}" || echo "setup: no ${missing[*]}: $1"
+    elif command -v brew >/dev/null; then
+        brew install "${missing_brew[@]}" || echo "setup: no ${missing[*]}: $1"
+    fi
+    missing_apt=() missing_brew=() missing=()
+}
+missing_apt=() missing_brew=() missing=()
+look_for "$device_needs"
+optional "the build uses no GPU"
+if [ "${1:-build}" = test ] && [ -e /etc/debian_version ]; then
+    look_for "$software_device_needs"
+    optional "devices are tested where there is one"
+fi
 if [ "${1:-build}" = test ] && [ -e /etc/debian_version ] && command -v node >/dev/null; then
     look_for "$browser_needs"
-fi
-if [ ${#missing[@]} != 0 ]; then
-    apt_install "${missing_apt[@]}" || echo "setup: no chromium: the page is not tried in a browser"
+    optional "the page is not tried in a browser"
 fi

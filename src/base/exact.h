@@ -93,8 +93,8 @@ static inline float exact_dot(const float *x, const float *y, size_t n) {
     return exact_sum_lanes(lanes);
 }
 
-/* x . x for long rows: lane i % 256 takes squares i in order, by fma; a tree of lanes 128 apart, 64,
- * ..., 1. */
+/* x . x for long rows: lane i % 256 takes squares i in order, by fma; a tree of lanes 128 apart,
+ * 64, ..., 1. */
 #define EXACT_LANES 256
 static inline float exact_squares(const float *x, size_t n) {
     float lanes[EXACT_LANES] = {0};

@@ -77,6 +77,19 @@ bool mem_populate(void *p, size_t size_bytes) {
 #endif
 }
 
+void mem_discard(void *p, size_t size_bytes) {
+#ifdef __linux__
+    int how = MADV_DONTNEED;
+#else
+    int how = MADV_FREE; /* at once where the system needs it */
+#endif
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = round_up((uintptr_t)p, page),
+              end = ((uintptr_t)p + size_bytes) / page * page;
+    if (begin < end)
+        madvise((void *)begin, end - begin, how);
+}
+
 void *mem_alloc(size_t size_bytes) {
     check_allowed();
     return malloc(MAX(size_bytes, (size_t)1));

@@ -18,6 +18,8 @@ void mem_huge_free(void *p, size_t size_bytes);
 /* Makes a part of such a block resident, as writing to it would, but changes nothing in it; others
  * may use it meanwhile. False: the system cannot. */
 bool mem_populate(void *p, size_t size_bytes);
+/* Gives its whole pages back; what they hold from then on is of no meaning. */
+void mem_discard(void *p, size_t size_bytes);
 
 /* malloc/calloc/realloc/strdup, counted. n * size is checked for overflow. NULL: no memory. */
 void *mem_alloc(size_t size_bytes);

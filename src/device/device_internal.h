@@ -1,0 +1,106 @@
+/* device_internal.h: an open device, for the files of this folder. */
+#ifndef LOCKSTEP_DEVICE_DEVICE_INTERNAL_H
+#define LOCKSTEP_DEVICE_DEVICE_INTERNAL_H
+
+#include "device/vulkan_lib.h"
+
+#define VULKAN_DEVICE_CALLS(X)           \
+    X(DestroyDevice)                     \
+    X(GetDeviceQueue)                    \
+    X(CreateCommandPool)                 \
+    X(DestroyCommandPool)                \
+    X(AllocateCommandBuffers)            \
+    X(BeginCommandBuffer)                \
+    X(EndCommandBuffer)                  \
+    X(ResetCommandBuffer)                \
+    X(CmdBindPipeline)                   \
+    X(CmdPushConstants)                  \
+    X(CmdDispatch)                       \
+    X(CmdPipelineBarrier)                \
+    X(CmdCopyBuffer)                     \
+    X(QueueSubmit)                       \
+    X(CreateFence)                       \
+    X(DestroyFence)                      \
+    X(GetFenceStatus)                    \
+    X(WaitForFences)                     \
+    X(ResetFences)                       \
+    X(CreateBuffer)                      \
+    X(DestroyBuffer)                     \
+    X(GetBufferMemoryRequirements)       \
+    X(GetBufferDeviceAddress)            \
+    X(AllocateMemory)                    \
+    X(FreeMemory)                        \
+    X(BindBufferMemory)                  \
+    X(MapMemory)                         \
+    X(GetMemoryHostPointerPropertiesEXT) \
+    X(CreateShaderModule)                \
+    X(DestroyShaderModule)               \
+    X(CreatePipelineLayout)              \
+    X(DestroyPipelineLayout)             \
+    X(CreateComputePipelines)            \
+    X(DestroyPipeline)
+
+/* Zero: none. */
+struct device_buffer {
+    VkBuffer buffer;
+    VkDeviceMemory memory;
+};
+
+struct device_range {
+    uintptr_t begin, end; /* of the host */
+    uint64_t address;     /* the device's, of begin */
+    struct device_buffer buffer;
+};
+
+struct device_kernel {
+    VkPipeline pipeline;
+    struct device_kernel *next; /* of the device's */
+};
+
+struct device {
+    struct vulkan vk;
+    struct physical physical;
+    VkDevice handle;
+#define X(name) PFN_vk##name name;
+    VULKAN_DEVICE_CALLS(X)
+#undef X
+    VkQueue queue;
+    VkCommandPool pool;
+    VkCommandBuffer runs, copies;
+    VkFence fence; /* of the one submission that there is */
+    VkPipelineLayout layout;
+    struct device_kernel *kernels;
+
+    struct device_range *ranges; /* ascending */
+    size_t n_ranges, cap_ranges;
+    struct device_buffer staging;
+    void *staging_bytes;
+
+    bool recording;                    /* runs has begun */
+    const struct device_kernel *bound; /* the pipeline of the last run */
+    enum status record_status;         /* of what is recorded */
+    struct err record_problem;
+
+    bool lost, busy; /* for good; a submission may still run there */
+    struct err why_lost;
+    uint64_t timeout_ns;
+    unsigned long lost_after; /* submissions, for tests; 0: it is not lost by itself */
+    struct device_counts counts;
+};
+
+/* From now on; why_lost is there. */
+enum status device_is_lost(struct device *d, struct err *err);
+/* What a failed call means: "the device: what". Loses the device where it is lost. */
+enum status device_failed(struct device *d, VkResult r, const char *what, struct err *err);
+
+/* Ends `commands`, runs it and waits. */
+enum status device_submit(struct device *d, VkCommandBuffer commands, struct err *err);
+VkResult device_begin(struct device *d, VkCommandBuffer commands);
+
+void device_free_memory(struct device *d);
+void device_free_kernels(struct device *d);
+
+/* Whether fma() is fused; false where there are no shaders. */
+enum status device_try_fma(struct device *d, bool *fused, struct err *err);
+
+#endif
