@@ -1,0 +1,283 @@
+/* record.c: each function of shaders.h as a run on the device. */
+#include "base/util.h"
+#include "shaders/shaders_impl.h"
+
+static uint64_t at(const struct shaders *s, const void *p) {
+    return p != NULL ? device_address(s->d, p) : 0;
+}
+
+/* From one row to the next: shaders multiply it to 64 bits. */
+static uint32_t ld(size_t n) {
+    BUG_ON(n > UINT32_MAX);
+    return (uint32_t)n;
+}
+
+#define RUN(s, shader, push, x, y) \
+    device_run((s)->d, (s)->kernels[shader], &(push), sizeof(push), (uint32_t)(x), (y), 1)
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+void shaders_act_pack(struct shaders *s, const struct act *a, const float *x, size_t ldx) {
+    shaders_act_pack_rows(s, a, x, ldx, NULL);
+}
+
+void shaders_act_pack_rows(struct shaders *s, const struct act *a, const float *x, size_t ldx,
+                           const uint32_t *rows) {
+    bool q8 = a->kind == ACT_Q8;
+    struct {
+        uint64_t x, f, q, d, sums, start, s, rows;
+        uint32_t ldx, n_cols, n_tokens, q8;
+    } push = {at(s, x), 0, 0, 0, 0, 0, 0, at(s, rows), ld(ldx), a->n_cols, a->n_tokens, q8};
+    if (q8) {
+        push.q = at(s, a->q);
+        push.d = at(s, a->d);
+        push.sums = at(s, a->sums);
+        push.start = at(s, a->start);
+        push.s = at(s, a->s);
+    } else {
+        push.f = at(s, a->f);
+    }
+    RUN(s, SHADER_ACT_PACK, push, div_up(a->n_cols, 8 * ACT_BLOCK), a->n_tokens);
+}
+
+static void product(struct shaders *s, enum product p, const struct wmat *w,
+                    const struct act *x, void *y, size_t ldy, const uint32_t *rows,
+                    uint32_t seg_cols, bool beside) {
+    const struct device_kernel *k = s->products[w->type][p];
+    BUG_ON(k == NULL); /* shaders_prepare() */
+    bool q8 = x->kind == ACT_Q8, many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
+    BUG_ON(w->tile_bytes > UINT32_MAX);
+    struct {
+        uint64_t tiles, values, d, sums, s, y, rows;
+        uint32_t n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
+        float scale;
+    } push = {at(s, w->tiles),
+              q8 ? at(s, x->q) : at(s, x->f),
+              q8 ? at(s, x->d) : 0,
+              q8 ? at(s, x->sums) : 0,
+              q8 ? at(s, x->s) : 0,
+              at(s, y),
+              at(s, rows),
+              w->n_cols,
+              w->col_phase,
+              (uint32_t)w->tile_bytes,
+              x->n_tokens,
+              ld(ldy),
+              seg_cols,
+              w->scale};
+    uint32_t per_group = many ? (uint32_t)div_up(ACT_GROUP, SHADERS_TOKENS) : ACT_GROUP;
+    uint32_t groups = act_n_groups(x->n_tokens) * per_group;
+    (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, wmat_n_tiles(w),
+                                              x->n_tokens == 1 ? 1 : groups, 1);
+}
+
+void shaders_matmul(struct shaders *s, const struct wmat *w, const struct act *x, float *y,
+                    size_t ldy, bool beside) {
+    product(s, x->n_tokens > 1 ? PRODUCT_MANY : PRODUCT_ONE, w, x, y, ldy, NULL, 0, beside);
+}
+
+void shaders_matmul_fixed(struct shaders *s, const struct wmat *w, const struct act *x,
+                          int64_t *y, size_t ldy, uint32_t seg_cols) {
+    shaders_matmul_fixed_add(s, w, x, y, ldy, NULL, seg_cols);
+}
+
+void shaders_matmul_fixed_add(struct shaders *s, const struct wmat *w, const struct act *x,
+                              int64_t *y, size_t ldy, const uint32_t *rows, uint32_t seg_cols) {
+    product(s, x->n_tokens > 1 ? PRODUCT_FIXED_MANY : PRODUCT_FIXED_ONE, w, x, y, ldy, rows,
+            seg_cols, false);
+}
+
+/* ---- norms ------------------------------------------------------------------------------- */
+
+static void norms(struct shaders *s, struct rows y, struct rows x, const float *w, uint32_t n,
+                  uint32_t n_heads, size_t stride, uint32_t n_tokens, float eps) {
+    struct {
+        uint64_t y, x, w;
+        uint32_t ldy, ldx, stride, n;
+        float eps;
+    } push = {at(s, y.p), at(s, x.p), at(s, w), ld(y.ld), ld(x.ld), ld(stride), n, eps};
+    RUN(s, SHADER_RMSNORM, push, n_heads, n_tokens);
+}
+
+void shaders_rmsnorm(struct shaders *s, struct rows y, struct rows x, const float *w,
+                     uint32_t n, uint32_t n_rows, float eps) {
+    norms(s, y, x, w, n, 1, 0, n_rows, eps);
+}
+
+void shaders_head_norms(struct shaders *s, struct rows x, const float *w, uint32_t head_dim,
+                        uint32_t n_heads, size_t stride, uint32_t n_tokens, float eps) {
+    norms(s, x, x, w, head_dim, n_heads, stride, n_tokens, eps);
+}
+
+/* ---- vectors ----------------------------------------------------------------------------- */
+
+enum vector_op {
+    FIXED_ADD,
+    FIXED_GET,
+    ADD,
+    SCALE,
+    SOFTCAP,
+    FIXED_BIAS,
+    SCALE_ROWS
+}; /* vector.comp */
+
+#define VECTOR_LANES 256
+
+static void vector(struct shaders *s, enum vector_op op, void *x, size_t ldx, const void *y,
+                   size_t ldy, uint32_t n, uint32_t n_rows, float by) {
+    struct {
+        uint64_t x, y;
+        uint32_t ldx, ldy, n, op;
+        float by;
+    } push = {at(s, x), at(s, y), ld(ldx), ld(ldy), n, op, by};
+    RUN(s, SHADER_VECTOR, push, div_up(n, VECTOR_LANES), n_rows);
+}
+
+void shaders_fixed_add(struct shaders *s, struct rows x, const int64_t *acc, size_t ld_acc,
+                       uint32_t n, uint32_t n_rows) {
+    vector(s, FIXED_ADD, x.p, x.ld, acc, ld_acc, n, n_rows, 0);
+}
+
+void shaders_fixed_get(struct shaders *s, struct rows x, const int64_t *acc, size_t ld_acc,
+                       uint32_t n, uint32_t n_rows) {
+    vector(s, FIXED_GET, x.p, x.ld, acc, ld_acc, n, n_rows, 0);
+}
+
+void shaders_add(struct shaders *s, struct rows y, struct rows x, uint32_t n, uint32_t n_rows) {
+    vector(s, ADD, y.p, y.ld, x.p, x.ld, n, n_rows, 0);
+}
+
+void shaders_add_vector(struct shaders *s, struct rows y, const float *x, uint32_t n,
+                        uint32_t n_rows) {
+    vector(s, ADD, y.p, y.ld, x, 0, n, n_rows, 0);
+}
+
+void shaders_scale(struct shaders *s, struct rows x, float by, uint32_t n, uint32_t n_rows) {
+    vector(s, SCALE, x.p, x.ld, NULL, 0, n, n_rows, by);
+}
+
+void shaders_scale_rows(struct shaders *s, struct rows x, const float *by, uint32_t n,
+                        uint32_t n_rows) {
+    vector(s, SCALE_ROWS, x.p, x.ld, by, 1, n, n_rows, 0);
+}
+
+void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, uint32_t n_rows) {
+    vector(s, SOFTCAP, x.p, x.ld, NULL, 0, n, n_rows, cap);
+}
+
+void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
+                        uint32_t n, uint32_t n_rows) {
+    vector(s, FIXED_BIAS, acc, ld_acc, bias, 0, n, n_rows, 0);
+}
+
+void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *from,
+                  size_t from_stride, size_t n, uint32_t n_rows) {
+    BUG_ON((to_stride | from_stride | n) % 4 != 0);
+    struct {
+        uint64_t to, from;
+        uint32_t to_stride, from_stride, n;
+    } push = {at(s, to), at(s, from), ld(to_stride / 4), ld(from_stride / 4), ld(n / 4)};
+    RUN(s, SHADER_COPY, push, div_up(n / 4, VECTOR_LANES), n_rows);
+}
+
+void shaders_rope(struct shaders *s, struct rows x, uint32_t n_heads, size_t stride,
+                  uint32_t n_rot, const float *cos, const float *sin, enum rope_mode mode,
+                  uint32_t n_tokens) {
+    struct {
+        uint64_t x, cos, sin;
+        uint32_t ldx, stride, n_heads, n_rot, neox;
+    } push = {at(s, x.p), at(s, cos), at(s, sin), ld(x.ld),
+              ld(stride), n_heads,    n_rot,      mode == ROPE_NEOX};
+    RUN(s, SHADER_ROPE, push, div_up((size_t)n_heads * (n_rot / 2), 64), n_tokens);
+}
+
+#define ACTIVATE_SWIGLU_LIMITED 6 /* activate.comp: beyond enum ffn_act */
+
+bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params situ, float limit,
+                      struct rows gate, struct rows up, uint32_t n, uint32_t n_rows) {
+    uint32_t form = act;
+    if (act > FFN_RELU2)
+        return false;
+    if (act == FFN_SWIGLU_CLAMPED && limit == 0.0f)
+        form = FFN_SWIGLU;
+    if (act == FFN_SWIGLU && limit != 0.0f)
+        form = ACTIVATE_SWIGLU_LIMITED;
+    struct {
+        uint64_t gate, up;
+        uint32_t ld_gate, ld_up, n, act;
+        float limit, situ_gate, situ_up;
+    } push = {at(s, gate.p),
+              act == FFN_RELU2 ? 0 : at(s, up.p),
+              ld(gate.ld),
+              ld(up.ld),
+              n,
+              form,
+              limit,
+              situ.gate,
+              situ.up};
+    RUN(s, SHADER_ACTIVATE, push, div_up(n, VECTOR_LANES), n_rows);
+    return true;
+}
+
+/* ---- the cache, attention ---------------------------------------------------------------- */
+
+/* Keys in tiles of positions, or rows of values. */
+static void store_part(struct shaders *s, const struct kv_shape *shape, bool tiles,
+                       struct rows x, uint32_t dim, size_t codes, size_t scales,
+                       const uint64_t *pages, const uint32_t *slots, uint32_t n_tokens) {
+    const struct kv_layout l = kv_layout(shape);
+    struct {
+        uint64_t x, pages, slots;
+        uint32_t ldx, n_heads, dim, head_bytes, codes, scales, type, tiles;
+    } push = {at(s, x.p),        at(s, pages), at(s, slots), ld(x.ld),
+              shape->n_kv_heads, dim,          ld(l.bytes),  ld(codes),
+              ld(scales),        shape->type,  tiles};
+    size_t n_blocks = div_up(tiles ? dim : round_up(dim, TILE_ROWS), KV_BLOCK);
+    RUN(s, SHADER_KV_STORE, push, div_up(shape->n_kv_heads * n_blocks, 64), n_tokens);
+}
+
+void shaders_kv_store(struct shaders *s, const struct kv_shape *shape, struct rows k,
+                      struct rows v, const uint64_t *pages, const uint32_t *slots,
+                      uint32_t n_tokens) {
+    const struct kv_layout l = kv_layout(shape);
+    store_part(s, shape, !shape->latent, k, shape->k_dim, 0, l.k_scales, pages, slots,
+               n_tokens);
+    if (!shape->latent)
+        store_part(s, shape, false, v, shape->v_dim, l.v, l.v_scales, pages, slots, n_tokens);
+}
+
+/* Spans side by side where one token or a few have too few heads to keep a device busy, and
+ * there is space for the partials; 0: a workgroup takes all spans of a head. */
+static uint32_t spans_side_by_side(const struct shaders_attention *a) {
+    enum { ENOUGH = 1024 }; /* workgroups */
+    size_t n_spans = div_up(a->max_end, ATTN_SPAN), heads = (size_t)a->n_heads * a->n_tokens;
+    if (n_spans < 2 || heads >= ENOUGH ||
+        heads * n_spans > SHADERS_PARTIALS / (a->shape->v_dim + 2))
+        return 0;
+    return (uint32_t)n_spans;
+}
+
+void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
+    const struct kv_layout l = kv_layout(a->shape);
+    const uint32_t n_spans = spans_side_by_side(a);
+    const int shader = SHADER_ATTENTION + (int)a->shape->type;
+    BUG_ON(a->shape->v_dim > 1024);
+    struct {
+        uint64_t queries, pages, q, out, sinks, partials;
+        uint32_t ldq, q_stride, ld_out, out_stride, first_head, group, first_kv;
+        uint32_t k_dim, v_dim, latent, head_bytes, k_scales, v, v_scales, n_spans;
+        float scale, softcap;
+    } push = {at(s, a->queries), at(s, a->pages), at(s, a->q.p),
+              at(s, a->out.p),   at(s, a->sinks), n_spans != 0 ? at(s, s->partials) : 0,
+              ld(a->q.ld),       ld(a->q_stride), ld(a->out.ld),
+              ld(a->out_stride), a->first_head,   a->group,
+              a->first_kv,       a->shape->k_dim, a->shape->v_dim,
+              a->shape->latent,  ld(l.bytes),     ld(l.k_scales),
+              ld(l.v),           ld(l.v_scales),  n_spans,
+              a->scale,          a->softcap};
+    _Static_assert(sizeof push <= 128, "push constants");
+    device_run(s->d, s->kernels[shader], &push, sizeof push, a->n_heads, a->n_tokens,
+               n_spans != 0 ? n_spans : 1);
+    if (n_spans != 0)
+        RUN(s, SHADER_ATTENTION_MERGE, push, a->n_heads, a->n_tokens);
+}

@@ -1,0 +1,443 @@
+/* selftest.c: every kernel of a device against the scalar definition, on numbers that include
+ * the corners. It is the answer to drivers that nobody has tried: one that rounds, contracts
+ * or compares otherwise is found here, and its device is not used. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "shaders/samples.h"
+#include "shaders/shaders_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MEMORY (1u << 20)
+#define EXPECTED_MOST 16
+
+/* Mapped memory of a test, and what is to be there once its runs are done. */
+struct test {
+    struct shaders *s;
+    const struct kernels *definition;
+    uint8_t *memory;
+    size_t used;
+    const char *name;
+    uint32_t n_expected;
+    struct {
+        const void *got, *want;
+        size_t n;
+        bool floats; /* a NaN equals a NaN */
+    } expected[EXPECTED_MOST];
+};
+
+static void *take(struct test *t, size_t bytes) {
+    uint8_t *p = t->memory + t->used;
+    t->used += round_up(bytes, CACHE_LINE);
+    BUG_ON(t->used > MEMORY);
+    return p;
+}
+
+static float *take_floats(struct test *t, size_t n, uint64_t seed) {
+    float *x = take(t, n * sizeof *x);
+    samples_floats(x, n, seed);
+    return x;
+}
+
+static void *take_copy(struct test *t, const void *from, size_t bytes) {
+    return memcpy(take(t, bytes), from, bytes);
+}
+
+/* n floats, or bytes. */
+static void expect(struct test *t, const void *got, const void *want, size_t n, bool floats) {
+    BUG_ON(t->n_expected == EXPECTED_MOST);
+    t->expected[t->n_expected].got = got;
+    t->expected[t->n_expected].want = want;
+    t->expected[t->n_expected].n = n;
+    t->expected[t->n_expected++].floats = floats;
+}
+
+static void expect_floats(struct test *t, const float *got, const float *want, size_t n) {
+    expect(t, got, want, n, true);
+}
+
+static void expect_bytes(struct test *t, const void *got, const void *want, size_t n) {
+    expect(t, got, want, n, false);
+}
+
+static void test_begin(struct test *t, const char *name) {
+    t->name = name;
+    t->used = 0;
+    t->n_expected = 0;
+}
+
+static bool same_floats(const float *a, const float *b, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i])))
+            return false;
+    return true;
+}
+
+/* Runs what is recorded, and compares. */
+static enum status test_end(struct test *t, struct err *err) {
+    enum status st = device_finish(t->s->d, err);
+    const struct device_info *info = device_info(t->s->d);
+    for (uint32_t i = 0; st == ST_OK && i < t->n_expected; i++) {
+        const void *got = t->expected[i].got, *want = t->expected[i].want;
+        size_t n = t->expected[i].n;
+        if (t->expected[i].floats ? !same_floats(got, want, n) : memcmp(got, want, n) != 0)
+            st = err_set(
+                err, ST_BAD_INPUT,
+                "%s (driver %s): its %s differs from the processor's in some bit, so it is "
+                "not used",
+                info->name, info->driver, t->name);
+    }
+    return st;
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+static struct act take_act(struct test *t, enum act_kind kind, uint32_t n_tokens,
+                           uint32_t n_cols) {
+    size_t n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
+    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
+    if (kind == ACT_F32) {
+        a.f = take(t, n * sizeof *a.f);
+        return a;
+    }
+    a.q = take(t, n);
+    a.d = take(t, n_blocks * sizeof *a.d);
+    a.sums = take(t, n_blocks * sizeof *a.sums);
+    a.start = take(t, n_blocks * sizeof *a.start);
+    a.s = take(t, n_blocks * sizeof *a.s);
+    return a;
+}
+
+static void expect_act(struct test *t, const struct act *got, const struct act *want) {
+    size_t n = (size_t)got->n_tokens * got->n_cols, n_blocks = n / ACT_BLOCK;
+    if (got->kind == ACT_F32) {
+        expect_floats(t, got->f, want->f, n);
+        return;
+    }
+    expect_bytes(t, got->q, want->q, n);
+    expect_floats(t, got->d, want->d, n_blocks);
+    expect_bytes(t, got->sums, want->sums, n_blocks * sizeof *got->sums);
+    expect_bytes(t, got->start, want->start, n_blocks * sizeof *got->start);
+    expect_floats(t, got->s, want->s, n_blocks);
+}
+
+static enum status test_act_pack(struct test *t, struct err *err) {
+    enum { TOKENS = 13, COLS = 320 };
+    test_begin(t, shader_name(SHADER_ACT_PACK));
+    float *x = take(t, TOKENS * COLS * sizeof *x);
+    samples_blocks(x, TOKENS * COLS, 1);
+    for (int kind = 0; kind < 2; kind++) {
+        struct act got = take_act(t, (enum act_kind)kind, TOKENS, COLS);
+        struct act want = take_act(t, (enum act_kind)kind, TOKENS, COLS);
+        t->definition->act_pack(&want, x, COLS, 0, COLS / ACT_BLOCK);
+        shaders_act_pack(t->s, &got, x, COLS);
+        expect_act(t, &got, &want);
+    }
+    return test_end(t, err);
+}
+
+enum { PRODUCT_ROWS = 19, PRODUCT_COLS = 17 * ACT_BLOCK, PRODUCT_LD = 32 };
+
+/* Of n tokens: as floats, and in segments of a block. */
+static void test_products_of(struct test *t, const struct wmat *w, uint32_t n_tokens) {
+    enum act_kind kind = act_kind_for(w->type);
+    size_t n = (size_t)n_tokens * PRODUCT_COLS, n_y = (size_t)n_tokens * PRODUCT_LD;
+    float *x = take(t, n * sizeof *x);
+    samples_tokens(x, n_tokens, PRODUCT_COLS, n_tokens);
+    struct act a = take_act(t, kind, n_tokens, PRODUCT_COLS);
+    t->definition->act_pack(&a, x, PRODUCT_COLS, 0, PRODUCT_COLS / ACT_BLOCK);
+    float *got = take(t, n_y * sizeof *got), *want = take(t, n_y * sizeof *want);
+    int64_t *got_fixed = take(t, n_y * sizeof *got_fixed);
+    int64_t *want_fixed = take(t, n_y * sizeof *want_fixed);
+    t->definition->matmul(w, &a, want, PRODUCT_LD, 0, 2);
+    t->definition->matmul_fixed(w, &a, want_fixed, PRODUCT_LD, NULL, ACT_BLOCK, 0, 2);
+    shaders_matmul(t->s, w, &a, got, PRODUCT_LD, false);
+    shaders_matmul_fixed(t->s, w, &a, got_fixed, PRODUCT_LD, ACT_BLOCK);
+    expect_floats(t, got, want, n_y);
+    expect_bytes(t, got_fixed, want_fixed, n_y * sizeof *got_fixed);
+}
+
+static enum status test_products(struct test *t, enum qtype type, struct err *err) {
+    char name[64];
+    snprintf(name, sizeof name, "product with %s", qtype_info(type)->name);
+    test_begin(t, name);
+    bool floats = act_kind_for(type) == ACT_F32;
+    struct wmat w = wmat_shape(type, PRODUCT_ROWS, PRODUCT_COLS, floats ? 0 : 3 * ACT_BLOCK);
+    uint8_t *tiles = take(t, wmat_bytes(&w));
+    samples_tiles(&w, tiles, type);
+    w.tiles = tiles;
+    w.scale = type == QT_NVFP4 ? 0.0037f : 1.0f;
+    test_products_of(t, &w, 1);
+    test_products_of(t, &w, 6);
+    return test_end(t, err);
+}
+
+/* ---- vectors ----------------------------------------------------------------------------- */
+
+enum { WIDTH = 600 };
+
+/* Rows of one length: many roots and quotients, and sums that are rounded once in a chain. */
+static void test_norms_of(struct test *t, uint32_t n, uint32_t n_rows, bool weighted,
+                          float eps) {
+    size_t all = (size_t)n * n_rows;
+    float *x = take(t, all * sizeof *x), *w = weighted ? take_floats(t, n, 10) : NULL;
+    float *got = take(t, all * sizeof *got), *want = take(t, all * sizeof *want);
+    samples_mild(x, all, n);
+    samples_floats(x, n, n); /* one with huge values */
+    for (uint32_t i = 0; i < n_rows; i++)
+        t->definition->rmsnorm(want + (size_t)i * n, x + (size_t)i * n, w, n, eps);
+    shaders_rmsnorm(t->s, (struct rows){got, n}, (struct rows){x, n}, w, n, n_rows, eps);
+    expect_floats(t, got, want, all);
+}
+
+static enum status test_rmsnorm(struct test *t, struct err *err) {
+    test_begin(t, shader_name(SHADER_RMSNORM));
+    test_norms_of(t, 1, 64, false, 0);
+    test_norms_of(t, 24, 64, true, 1e-5f);
+    test_norms_of(t, 1030, 16, true, 1e-6f);
+    return test_end(t, err);
+}
+
+static enum status test_fixed(struct test *t, struct err *err) {
+    test_begin(t, "fixed point");
+    int64_t *acc = take(t, WIDTH * sizeof *acc), *want_acc;
+    float *x = take_floats(t, WIDTH, 31), *get = take(t, WIDTH * sizeof *get);
+    float *bias = take_floats(t, WIDTH, 32);
+    bias[0] = NAN, bias[1] = INFINITY, bias[2] = -INFINITY, bias[3] = 0x3p-25f;
+    samples_fixed(acc, WIDTH, 30);
+    float *want = take_copy(t, x, WIDTH * sizeof *x), *want_get = take(t, WIDTH * sizeof *x);
+    t->definition->fixed_add(want, acc, WIDTH);
+    t->definition->fixed_get(want_get, acc, WIDTH);
+    shaders_fixed_add(t->s, (struct rows){x, WIDTH}, acc, WIDTH, WIDTH, 1);
+    shaders_fixed_get(t->s, (struct rows){get, WIDTH}, acc, WIDTH, WIDTH, 1);
+    expect_floats(t, x, want, WIDTH);
+    expect_floats(t, get, want_get, WIDTH);
+    want_acc = take_copy(t, acc, WIDTH * sizeof *acc);
+    /* A product of one column with 1 is rounded to fixed point in the same way. */
+    float *ones = take(t, WIDTH * TILE_ROWS * sizeof *ones), one = 1.0f;
+    struct wmat w = wmat_shape(QT_F32, TILE_ROWS, 1, 0);
+    for (size_t i = 0; i < WIDTH; i++) {
+        int64_t sums[TILE_ROWS];
+        for (size_t r = 0; r < TILE_ROWS; r++)
+            ones[r] = bias[i];
+        w.tiles = (const uint8_t *)ones;
+        const struct act a = {.kind = ACT_F32, .n_tokens = 1, .n_cols = 1, .f = &one};
+        t->definition->matmul_fixed(&w, &a, sums, TILE_ROWS, NULL, 1, 0, 1);
+        want_acc[i] = (int64_t)((uint64_t)want_acc[i] + (uint64_t)sums[0]);
+    }
+    shaders_fixed_bias(t->s, acc, WIDTH, bias, WIDTH, 1);
+    expect_bytes(t, acc, want_acc, WIDTH * sizeof *acc);
+    return test_end(t, err);
+}
+
+static enum status test_vectors(struct test *t, struct err *err) {
+    test_begin(t, "sum of vectors");
+    float *a = take_floats(t, WIDTH, 40), *b = take_floats(t, WIDTH, 41);
+    a[0] = NAN, a[1] = INFINITY, b[2] = -INFINITY, b[3] = -a[3];
+    float *sum = take_copy(t, a, WIDTH * sizeof *a),
+          *scaled = take_copy(t, a, WIDTH * sizeof *a);
+    float *want_sum = take_copy(t, a, WIDTH * sizeof *a);
+    float *want_scaled = take(t, WIDTH * sizeof *a), *copy = take(t, WIDTH * sizeof *a);
+    t->definition->add(want_sum, b, WIDTH);
+    for (size_t i = 0; i < WIDTH; i++)
+        want_scaled[i] = exact_tidy(a[i] * 0.3f);
+    const struct rows sums = {sum, WIDTH}, from = {b, WIDTH}, scale = {scaled, WIDTH};
+    shaders_add(t->s, sums, from, WIDTH, 1);
+    shaders_scale(t->s, scale, 0.3f, WIDTH, 1);
+    shaders_copy(t->s, copy, 0, a, 0, WIDTH * sizeof *a, 1);
+    expect_floats(t, sum, want_sum, WIDTH);
+    expect_floats(t, scaled, want_scaled, WIDTH);
+    expect_bytes(t, copy, a, WIDTH * sizeof *a);
+    return test_end(t, err);
+}
+
+/* -100..100, where exp() goes from 0 to infinity, and corners. */
+static float *take_exponents(struct test *t, uint64_t seed) {
+    float *x = take(t, WIDTH * sizeof *x);
+    samples_floats(x, WIDTH, seed);
+    for (size_t i = 0; i < WIDTH; i++)
+        x[i] = i % 2 == 0 ? x[i] * 32 : x[i];
+    x[0] = NAN, x[1] = INFINITY, x[2] = -INFINITY;
+    return x;
+}
+
+static enum status test_softcap(struct test *t, struct err *err) {
+    test_begin(t, "softcap");
+    float *x = take_exponents(t, 50);
+    float *want = take_copy(t, x, WIDTH * sizeof *x);
+    t->definition->softcap(want, 5.0f, WIDTH);
+    shaders_softcap(t->s, (struct rows){x, WIDTH}, 5.0f, WIDTH, 1);
+    expect_floats(t, x, want, WIDTH);
+    return test_end(t, err);
+}
+
+static enum status test_activate(struct test *t, struct err *err) {
+    test_begin(t, shader_name(SHADER_ACTIVATE));
+    const struct situ_params situ = {4.0f, 25.0f};
+    for (int act = FFN_SWIGLU; act <= FFN_RELU2 + 1; act++) {
+        enum ffn_act kind = act > FFN_RELU2 ? FFN_SWIGLU : (enum ffn_act)act;
+        float limit = act > FFN_RELU2 || kind == FFN_SWIGLU_CLAMPED ? 2.0f : 0.0f;
+        float *gate = take_exponents(t, 60 + (uint64_t)act);
+        float *up = take_exponents(t, 70 + (uint64_t)act);
+        float *want = take_copy(t, gate, WIDTH * sizeof *gate);
+        float *want_up = take_copy(t, up, WIDTH * sizeof *up);
+        ffn_activate(t->definition, kind, situ, limit, want, want_up, WIDTH);
+        shaders_activate(t->s, kind, situ, limit, (struct rows){gate, WIDTH},
+                         (struct rows){up, WIDTH}, WIDTH, 1);
+        expect_floats(t, gate, want, WIDTH);
+    }
+    return test_end(t, err);
+}
+
+static enum status test_rope(struct test *t, struct err *err) {
+    enum { HEADS = 3, DIM = 40, ROT = 36 };
+    test_begin(t, shader_name(SHADER_ROPE));
+    float *c = take_floats(t, ROT / 2, 80), *s = take_floats(t, ROT / 2, 81);
+    for (int mode = 0; mode < 2; mode++) {
+        float *x = take_floats(t, HEADS * DIM, 82 + (uint64_t)mode);
+        float *want = take_copy(t, x, HEADS * DIM * sizeof *x);
+        t->definition->rope(want, HEADS, DIM, ROT, c, s, (enum rope_mode)mode);
+        shaders_rope(t->s, (struct rows){x, HEADS * DIM}, HEADS, DIM, ROT, c, s,
+                     (enum rope_mode)mode, 1);
+        expect_floats(t, x, want, HEADS * DIM);
+    }
+    return test_end(t, err);
+}
+
+/* ---- the cache, attention ---------------------------------------------------------------- */
+
+enum { KV_HEADS = 2, HEADS = 4, POSITIONS = ATTN_SPAN + 40, PAGES = POSITIONS / KV_PAGE + 1 };
+
+/* Some positions by the device, and all of them by the definition. */
+static uint8_t *test_store(struct test *t, const struct kv_shape *shape) {
+    enum { TOKENS = 3, FIRST = 30 };
+    size_t page_bytes = kv_page_bytes(shape), k_row = KV_HEADS * shape->k_dim,
+           v_row = KV_HEADS * shape->v_dim;
+    uint8_t *pages = take(t, PAGES * page_bytes), *got = take(t, page_bytes), *want;
+    float *k = take(t, POSITIONS * k_row * sizeof *k),
+          *v = take(t, POSITIONS * v_row * sizeof *v);
+    samples_mild(k, POSITIONS * k_row, 90);
+    samples_mild(v, POSITIONS * v_row, 91);
+    uint64_t *address = take(t, TOKENS * sizeof *address);
+    uint32_t *slots = take(t, TOKENS * sizeof *slots);
+    memset(pages, 0, PAGES * page_bytes);
+    for (size_t i = 0; i < POSITIONS; i++)
+        t->definition->kv_store(shape, pages + i / KV_PAGE * page_bytes, i % KV_PAGE,
+                                k + i * k_row, v + i * v_row);
+    samples_blocks(k, TOKENS * k_row, 94);
+    samples_blocks(v, TOKENS * v_row, 95);
+    want = take_copy(t, pages, page_bytes);
+    memcpy(got, pages, page_bytes);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        address[i] = device_address(t->s->d, got);
+        slots[i] = FIRST + i;
+        t->definition->kv_store(shape, want, slots[i], k + i * k_row, v + i * v_row);
+    }
+    shaders_kv_store(t->s, shape, (struct rows){k, k_row}, (struct rows){v, v_row}, address,
+                     slots, TOKENS);
+    expect_bytes(t, got, want, page_bytes);
+    return pages;
+}
+
+static enum status test_attention(struct test *t, struct kv_shape shape, float softcap,
+                                  struct err *err) {
+    test_begin(t, shader_name((enum shader)(SHADER_ATTENTION + (int)shape.type)));
+    const uint8_t *pages = test_store(t, &shape), *page[PAGES];
+    uint64_t *address = take(t, PAGES * sizeof *address);
+    float *q = take(t, HEADS * shape.k_dim * sizeof *q),
+          *sinks = take(t, HEADS * sizeof *sinks);
+    samples_mild(q, HEADS * shape.k_dim, 92);
+    samples_mild(sinks, HEADS, 93);
+    float *got = take(t, HEADS * shape.v_dim * sizeof *got);
+    float *want = take(t, HEADS * shape.v_dim * sizeof *want);
+    float *scratch = take(t, attn_scratch_floats(&shape) * sizeof *scratch);
+    struct shaders_query *query = take(t, sizeof *query);
+    *query = (struct shaders_query){.begin = 5, .end = POSITIONS};
+    for (size_t i = 0; i < PAGES; i++) {
+        page[i] = pages + i * kv_page_bytes(&shape);
+        address[i] = device_address(t->s->d, page[i]);
+    }
+    sinks[1] = -INFINITY;
+    for (uint32_t h = 0; h < HEADS; h++) {
+        struct attn_query one = {q + h * shape.k_dim, want + h * shape.v_dim, query->begin,
+                                 query->end, sinks[h]};
+        t->definition->attention(&(struct attn_args){.shape = &shape,
+                                                     .kv_head = h / 2,
+                                                     .pages = page,
+                                                     .n_queries = 1,
+                                                     .queries = &one,
+                                                     .scale = 0.3f,
+                                                     .softcap = softcap,
+                                                     .scratch = scratch});
+    }
+    shaders_attention(t->s,
+                      &(struct shaders_attention){.shape = &shape,
+                                                  .queries = query,
+                                                  .pages = address,
+                                                  .n_tokens = 1,
+                                                  .n_heads = HEADS,
+                                                  .group = 2,
+                                                  .q = {q, HEADS * shape.k_dim},
+                                                  .out = {got, HEADS * shape.v_dim},
+                                                  .q_stride = shape.k_dim,
+                                                  .out_stride = shape.v_dim,
+                                                  .sinks = sinks,
+                                                  .scale = 0.3f,
+                                                  .softcap = softcap,
+                                                  .max_end = shape.latent ? 0 : POSITIONS});
+    expect_floats(t, got, want, HEADS * shape.v_dim);
+    return test_end(t, err);
+}
+
+/* ---- all --------------------------------------------------------------------------------- */
+
+static enum status open_memory(struct test *t, struct shaders *s, struct err *err) {
+    *t = (struct test){
+        .s = s, .definition = kernels_get(ISA_SCALAR), .memory = mem_huge_alloc(MEMORY)};
+    if (t->memory == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a self-test");
+    enum status st = device_map(s->d, t->memory, MEMORY, DEVICE_SHARED, err);
+    if (st != ST_OK)
+        mem_huge_free(t->memory, MEMORY);
+    return st;
+}
+
+static void close_memory(struct test *t) {
+    device_unmap(t->s->d, t->memory);
+    mem_huge_free(t->memory, MEMORY);
+}
+
+enum status shaders_test(struct shaders *s, struct err *err) {
+    static enum status (*const tests[])(struct test *, struct err *) = {
+        test_act_pack, test_rmsnorm,  test_fixed, test_vectors,
+        test_softcap,  test_activate, test_rope,
+    };
+    struct test t;
+    enum status st = open_memory(&t, s, err);
+    if (st != ST_OK)
+        return st;
+    for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(tests); i++)
+        st = tests[i](&t, err);
+    for (int type = 0; st == ST_OK && type < KV_N_TYPES; type++) {
+        struct kv_shape shape = {
+            .type = (enum kv_type)type, .n_kv_heads = KV_HEADS, .k_dim = 40, .v_dim = 24};
+        st = test_attention(&t, shape, type == KV_F32 ? 5.0f : 0.0f, err);
+        shape.latent = true;
+        if (st == ST_OK)
+            st = test_attention(&t, shape, 0.0f, err);
+    }
+    close_memory(&t);
+    return st;
+}
+
+enum status shaders_test_products(struct shaders *s, enum qtype type, struct err *err) {
+    struct test t;
+    enum status st = open_memory(&t, s, err);
+    if (st != ST_OK)
+        return st;
+    st = test_products(&t, type, err);
+    close_memory(&t);
+    return st;
+}

@@ -1,0 +1,263 @@
+/* shaders.c: which variant of each shader a device runs, and the kernels made of them. */
+#include "shaders/shaders_impl.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/program.h"
+#include "base/util.h"
+#include "kernels/tiles.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PARTIALS_BYTES (SHADERS_PARTIALS * sizeof(float))
+
+static const char *const names[SHADER_N] = {
+    [SHADER_ACT_PACK] = "act_pack",
+    [SHADER_RMSNORM] = "rmsnorm",
+    [SHADER_VECTOR] = "vector",
+    [SHADER_COPY] = "copy",
+    [SHADER_ROPE] = "rope",
+    [SHADER_ACTIVATE] = "activate",
+    [SHADER_KV_STORE] = "kv_store",
+    [SHADER_ATTENTION_MERGE] = "attention_merge",
+    [SHADER_ATTENTION + KV_F16] = "attention f16",
+    [SHADER_ATTENTION + KV_F32] = "attention f32",
+    [SHADER_ATTENTION + KV_Q8_0] = "attention q8_0",
+};
+
+const char *shader_name(enum shader s) {
+    return names[s];
+}
+
+struct device *shaders_device(const struct shaders *s) {
+    return s->d;
+}
+
+uint64_t shaders_test_ns(const struct shaders *s) {
+    return s->test_ns;
+}
+
+/* The kernels are the device's. */
+void shaders_close(struct shaders *s) {
+    if (s != NULL && s->partials != NULL) {
+        device_unmap(s->d, s->partials);
+        mem_huge_free(s->partials, PARTIALS_BYTES);
+    }
+    mem_free(s);
+}
+
+#if !defined(LOCKSTEP_HAS_SHADERS)
+
+bool shaders_built(void) {
+    return false;
+}
+
+enum status shaders_open(struct shaders **out, struct device *d, struct err *err) {
+    (void)out, (void)d;
+    return err_set(err, ST_BAD_INPUT, "this build has no shaders: glslc was not there");
+}
+
+enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
+    (void)type;
+    return shaders_open(&s, NULL, err);
+}
+
+#else
+
+/* ---- variants ---------------------------------------------------------------------------- */
+
+/* A shader as it is, with f64, with packed dots, and with both (cmake/shaders.cmake). */
+struct code {
+    const uint32_t *words[4];
+    const size_t *bytes[4];
+};
+
+#define EXTERN(name)              \
+    extern const uint32_t name[]; \
+    extern const size_t name##_bytes;
+#define EXTERN_PAIR(name) EXTERN(name##_spv) EXTERN(name##_f64_spv)
+#define PAIR(name)                                   \
+    {                                                \
+        {name##_spv, name##_f64_spv}, {              \
+            &name##_spv_bytes, &name##_f64_spv_bytes \
+        }                                            \
+    }
+EXTERN_PAIR(act_pack)
+EXTERN_PAIR(rmsnorm)
+EXTERN_PAIR(vector)
+EXTERN_PAIR(copy)
+EXTERN_PAIR(rope)
+EXTERN_PAIR(activate)
+EXTERN_PAIR(kv_store)
+EXTERN_PAIR(attention)
+EXTERN_PAIR(attention_merge)
+EXTERN_PAIR(matmul)
+EXTERN_PAIR(matmul_dot)
+
+static const struct code codes[SHADER_ATTENTION + 1] = {
+    PAIR(act_pack), PAIR(rmsnorm),  PAIR(vector),          PAIR(copy),      PAIR(rope),
+    PAIR(activate), PAIR(kv_store), PAIR(attention_merge), PAIR(attention),
+};
+static const struct code product_code = {
+    {matmul_spv, matmul_f64_spv, matmul_dot_spv, matmul_dot_f64_spv},
+    {&matmul_spv_bytes, &matmul_f64_spv_bytes, &matmul_dot_spv_bytes,
+     &matmul_dot_f64_spv_bytes},
+};
+
+/* exact.glsl's FMA */
+enum { FMA_FUSED, FMA_F64, FMA_F32, FMA_FAULT };
+
+static uint32_t fma_of(const struct shaders *s, bool faulty) {
+    const bool *has = device_info(s->d)->features;
+    if (faulty)
+        return FMA_FAULT;
+    return has[DEVICE_FMA] ? FMA_FUSED : has[DEVICE_F64] ? FMA_F64 : FMA_F32;
+}
+
+/* Makes a kernel with its constants from 2 on; the first two are the arithmetic's. */
+static enum status make(struct shaders *s, struct device_kernel **out, const struct code *code,
+                        const char *name, uint32_t *constants, uint32_t n, struct err *err) {
+    const struct shaders_fault *f = &s->fault;
+    const bool *has = device_info(s->d)->features;
+    bool faulty = f->only[0] == '\0' || str_eq(f->only, name);
+    constants[0] = fma_of(s, f->fma && faulty);
+    constants[1] = f->division && faulty;
+    int i =
+        (constants[0] == FMA_F64 ? 1 : 0) + (code->words[2] != NULL && has[DEVICE_DOT] ? 2 : 0);
+    return device_kernel_make(s->d, out, code->words[i], *code->bytes[i], constants, n, err);
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+static uint32_t float_kind(enum qtype type) { /* matmul.comp's FLOATS */
+    return type == QT_F32 ? 1 : type == QT_F16 ? 2 : type == QT_BF16 ? 3 : 4;
+}
+
+/* matmul.comp's constants. */
+enum {
+    C_SCALES = 2,
+    C_LOW,
+    C_HIGH,
+    C_BIAS,
+    C_BY_TABLE,
+    C_TABLE,
+    C_D_FACTOR = C_TABLE + 4,
+    C_FLOATS,
+    C_FIXED,
+    C_TOKENS,
+    C_PARTS,
+    C_N
+};
+
+static void product_constants(enum qtype type, enum product p, uint32_t *c) {
+    const struct tile_format *f = &tile_formats[type];
+    float factor = f->d_factor != 0 ? f->d_factor : 1.0f;
+    memset(c, 0, C_N * sizeof *c);
+    c[C_SCALES] = f->scales;
+    c[C_LOW] = f->low_bits;
+    c[C_HIGH] = f->high_bits;
+    c[C_BIAS] = f->bias;
+    c[C_BY_TABLE] = f->values != NULL;
+    if (f->values != NULL)
+        memcpy(&c[C_TABLE], f->values, 16);
+    memcpy(&c[C_D_FACTOR], &factor, sizeof factor);
+    c[C_FLOATS] = act_kind_for(type) == ACT_F32 ? float_kind(type) : 0;
+    c[C_FIXED] = p >= PRODUCT_FIXED_ONE;
+    /* A token alone waits for memory: more lanes have more of it on its way. */
+    bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
+    c[C_TOKENS] = many ? SHADERS_TOKENS : 1;
+    c[C_PARTS] = many ? 16 : 32;
+}
+
+enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
+    BUG_ON(!wmat_type_supported(type));
+    if (s->products[type][0] != NULL)
+        return ST_OK;
+    struct device_kernel *made[PRODUCT_N];
+    uint64_t begin = clock_ns();
+    for (int p = 0; p < PRODUCT_N; p++) {
+        uint32_t constants[C_N];
+        product_constants(type, (enum product)p, constants);
+        enum status st =
+            make(s, &made[p], &product_code, qtype_info(type)->name, constants, C_N, err);
+        if (st != ST_OK)
+            return st;
+    }
+    memcpy(s->products[type], made, sizeof made);
+    enum status st = shaders_test_products(s, type, err);
+    if (st != ST_OK)
+        memset(s->products[type], 0, sizeof made);
+    s->test_ns += clock_ns() - begin;
+    return st;
+}
+
+/* ---- open -------------------------------------------------------------------------------- */
+
+bool shaders_built(void) {
+    return true;
+}
+
+static enum status read_fault(struct shaders_fault *f, struct err *err) {
+    const char *text = env_get("LOCKSTEP_DEVICE_FAULT");
+    if (text == NULL)
+        return ST_OK;
+    const char *colon = strchr(text, ':');
+    size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    f->fma = n == 3 && memcmp(text, "fma", n) == 0;
+    f->division = n == 8 && memcmp(text, "division", n) == 0;
+    if (colon != NULL)
+        snprintf(f->only, sizeof f->only, "%s", colon + 1);
+    if (!f->fma && !f->division)
+        return err_set(err, ST_BAD_INPUT,
+                       "LOCKSTEP_DEVICE_FAULT is %s: expected fma or division, and :KERNEL",
+                       text);
+    return ST_OK;
+}
+
+static enum status make_all(struct shaders *s, struct err *err) {
+    for (int i = 0; i < SHADER_N; i++) {
+        uint32_t constants[3] = {0, 0, (uint32_t)(i - SHADER_ATTENTION)};
+        bool attention = i >= SHADER_ATTENTION;
+        enum status st = make(s, &s->kernels[i], &codes[attention ? SHADER_ATTENTION : i],
+                              names[i], constants, attention ? 3 : 2, err);
+        if (st != ST_OK)
+            return st;
+    }
+    return ST_OK;
+}
+
+static enum status take_partials(struct shaders *s, struct err *err) {
+    float *p = mem_huge_alloc(PARTIALS_BYTES);
+    if (p == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for the partials of attention");
+    enum status st = device_map(s->d, p, PARTIALS_BYTES, DEVICE_COPY, err);
+    if (st == ST_OK)
+        s->partials = p;
+    else
+        mem_huge_free(p, PARTIALS_BYTES);
+    return st;
+}
+
+enum status shaders_open(struct shaders **out, struct device *d, struct err *err) {
+    uint64_t begin = clock_ns();
+    struct shaders *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for shaders");
+    s->d = d;
+    enum status st = read_fault(&s->fault, err);
+    if (st == ST_OK)
+        st = take_partials(s, err);
+    if (st == ST_OK)
+        st = make_all(s, err);
+    if (st == ST_OK)
+        st = shaders_test(s, err);
+    s->test_ns = clock_ns() - begin;
+    if (st == ST_OK)
+        *out = s;
+    else
+        shaders_close(s);
+    return st;
+}
+
+#endif

@@ -1,0 +1,126 @@
+/* shaders.h: the kernels of kernels.h on a device, with the same bits.
+ *
+ * Each function records one or a few runs on the device (device.h); their results are there
+ * after device_finish(). All pointers are host addresses within mapped memory, and what they
+ * point to is laid out as kernels.h says: the same tiles, activations and cache pages. Every
+ * function here takes whole rows of several tokens, where kernels.h has a vector.
+ *
+ * shaders_open() and shaders_prepare() compare every kernel with the scalar definition on
+ * numbers that include the corners, so that a device whose arithmetic differs is never used. */
+#ifndef LOCKSTEP_SHADERS_SHADERS_H
+#define LOCKSTEP_SHADERS_SHADERS_H
+
+#include "device/device.h"
+#include "kernels/activation.h"
+#include "kernels/kernels.h"
+
+struct shaders;
+
+/* False: this build has no shaders, since glslc was not there. */
+bool shaders_built(void);
+
+/* d is borrowed. ST_BAD_INPUT: no shaders in this build, or the device fails the self-test; the
+ * sentence names the operation, the device and its driver. */
+enum status shaders_open(struct shaders **out, struct device *d, struct err *err);
+void shaders_close(struct shaders *s);
+/* Makes and tests the products of weights of this type, which takes the driver a while: before
+ * the first product of such a matrix. Again: nothing. Fails as shaders_open(). */
+enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err);
+struct device *shaders_device(const struct shaders *s);
+/* The time that making and testing kernels took. */
+uint64_t shaders_test_ns(const struct shaders *s);
+
+/* Rows of f32: token t's is at p + t * ld. */
+struct rows {
+    float *p;
+    size_t ld;
+};
+
+/* act_pack() of all blocks of a (a->n_tokens tokens) from x [n_tokens, ldx]. */
+void shaders_act_pack(struct shaders *s, const struct act *a, const float *x, size_t ldx);
+
+/* The same of chosen rows: token t is row rows[t] of x; rows are in mapped memory. */
+void shaders_act_pack_rows(struct shaders *s, const struct act *a, const float *x, size_t ldx,
+                           const uint32_t *rows);
+
+/* matmul() and matmul_fixed() of all tiles. `beside`: it needs nothing of the run before it
+ * (device_run_beside()). */
+void shaders_matmul(struct shaders *s, const struct wmat *w, const struct act *x, float *y,
+                    size_t ldy, bool beside);
+void shaders_matmul_fixed(struct shaders *s, const struct wmat *w, const struct act *x,
+                          int64_t *y, size_t ldy, uint32_t seg_cols);
+
+/* With matmul_fixed()'s rows, which are in mapped memory: adds to the rows of y. */
+void shaders_matmul_fixed_add(struct shaders *s, const struct wmat *w, const struct act *x,
+                              int64_t *y, size_t ldy, const uint32_t *rows, uint32_t seg_cols);
+
+/* rmsnorm() of n_rows rows of n: row i's y at y + i * ldy, x at x + i * ldx; w [n] of all
+ * rows, NULL: none. For heads: n_heads of each of n_tokens tokens, `stride` apart within a
+ * token's row. */
+void shaders_rmsnorm(struct shaders *s, struct rows y, struct rows x, const float *w,
+                     uint32_t n, uint32_t n_rows, float eps);
+void shaders_head_norms(struct shaders *s, struct rows x, const float *w, uint32_t head_dim,
+                        uint32_t n_heads, size_t stride, uint32_t n_tokens, float eps);
+
+/* fixed_add(), fixed_get(), add() and x *= by of n_rows rows of n. shaders_add_vector(): the
+ * same row [n] to each. */
+void shaders_fixed_add(struct shaders *s, struct rows x, const int64_t *acc, size_t ld_acc,
+                       uint32_t n, uint32_t n_rows);
+void shaders_fixed_get(struct shaders *s, struct rows x, const int64_t *acc, size_t ld_acc,
+                       uint32_t n, uint32_t n_rows);
+void shaders_add(struct shaders *s, struct rows y, struct rows x, uint32_t n, uint32_t n_rows);
+void shaders_add_vector(struct shaders *s, struct rows y, const float *x, uint32_t n,
+                        uint32_t n_rows);
+void shaders_scale(struct shaders *s, struct rows x, float by, uint32_t n, uint32_t n_rows);
+/* Each row times its own number: by [n_rows]. */
+void shaders_scale_rows(struct shaders *s, struct rows x, const float *by, uint32_t n,
+                        uint32_t n_rows);
+void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, uint32_t n_rows);
+/* acc[t][i] += the fixed point of bias[i], as forward_fixed() rounds. */
+void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
+                        uint32_t n, uint32_t n_rows);
+
+/* rope() of the heads of each token, stride floats apart; token t's cos and sin [n_rot / 2] at
+ * cos + t * n_rot / 2. */
+void shaders_rope(struct shaders *s, struct rows x, uint32_t n_heads, size_t stride,
+                  uint32_t n_rot, const float *cos, const float *sin, enum rope_mode mode,
+                  uint32_t n_tokens);
+
+/* ffn_activate() of rows of n: gate = act(gate) * up. False: a kind of activation that is not
+ * here, and nothing is recorded. */
+bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params situ, float limit,
+                      struct rows gate, struct rows up, uint32_t n, uint32_t n_rows);
+
+/* kv_store() of each token's keys and values [n_kv_heads, dim] at pages[t], position slots[t]
+ * of it; pages: device addresses, both [n_tokens] in mapped memory. */
+void shaders_kv_store(struct shaders *s, const struct kv_shape *shape, struct rows k,
+                      struct rows v, const uint64_t *pages, const uint32_t *slots,
+                      uint32_t n_tokens);
+
+/* attention() of every head of every token. */
+struct shaders_query {   /* of a token, in mapped memory */
+    uint32_t page_begin; /* its sequence's pages begin at pages[page_begin] */
+    uint32_t begin, end; /* positions */
+    uint32_t unused;
+};
+struct shaders_attention {
+    const struct kv_shape *shape;
+    const struct shaders_query *queries; /* [n_tokens] */
+    const uint64_t *pages;               /* device addresses of this layer's pages */
+    uint32_t n_tokens, n_heads;
+    uint32_t first_head, group; /* head h reads kv head (first_head + h) / group - first_kv */
+    uint32_t first_kv;
+    struct rows q, out; /* head h's at h * q_stride, h * out_stride of a token's row */
+    size_t q_stride, out_stride;
+    const float *sinks; /* [n_heads]; NULL: none */
+    float scale, softcap;
+    uint32_t
+        max_end; /* the largest end of queries; 0: not known, and spans are taken one by one */
+};
+void shaders_attention(struct shaders *s, const struct shaders_attention *a);
+
+/* n bytes from one place of mapped memory to another, of each of n_rows rows; multiples of 4. */
+void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *from,
+                  size_t from_stride, size_t n, uint32_t n_rows);
+
+#endif

@@ -1,0 +1,51 @@
+/* shaders_impl.h: what the files of this module share: the kernels of a device, by shader and by
+ * weight type. */
+#ifndef LOCKSTEP_SHADERS_SHADERS_IMPL_H
+#define LOCKSTEP_SHADERS_SHADERS_IMPL_H
+
+#include "shaders/shaders.h"
+
+enum shader {
+    SHADER_ACT_PACK,
+    SHADER_RMSNORM,
+    SHADER_VECTOR,
+    SHADER_COPY,
+    SHADER_ROPE,
+    SHADER_ACTIVATE,
+    SHADER_KV_STORE,
+    SHADER_ATTENTION_MERGE,
+    SHADER_ATTENTION, /* and the next: by enum kv_type */
+    SHADER_N = SHADER_ATTENTION + KV_N_TYPES
+};
+
+/* The products of one weight type: of one token, and of SHADERS_TOKENS together. */
+#define SHADERS_TOKENS 4
+enum product { PRODUCT_ONE, PRODUCT_MANY, PRODUCT_FIXED_ONE, PRODUCT_FIXED_MANY, PRODUCT_N };
+
+/* What LOCKSTEP_DEVICE_FAULT asks for, so that a test sees the self-test fail: "fma" (it rounds
+ * twice) or "division" (a * (1 / b)); "fma:q4_K": of that weight type or shader alone. */
+struct shaders_fault {
+    bool fma, division;
+    char only[32];
+};
+
+struct shaders {
+    struct device *d;
+    struct device_kernel *kernels[SHADER_N];
+    struct device_kernel *products[QT_N][PRODUCT_N];
+    struct shaders_fault fault;
+    float *partials; /* of attention, [SHADERS_PARTIALS]; the device's own memory */
+    uint64_t test_ns;
+};
+
+/* Floats: 128 heads of 126 dimensions over 131,072 positions take as many. */
+#define SHADERS_PARTIALS (4u << 20)
+
+const char *shader_name(enum shader s);
+
+/* Compares the kernels with the scalar definition: all but the products; those of one type.
+ * ST_BAD_INPUT: one differs; or what device_map(), device_finish() say. */
+enum status shaders_test(struct shaders *s, struct err *err);
+enum status shaders_test_products(struct shaders *s, enum qtype type, struct err *err);
+
+#endif

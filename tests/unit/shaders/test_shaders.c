@@ -1,0 +1,601 @@
+/* The shaders: every function of shaders.h against the scalar definition for equal bits, on a
+ * device with and without what it may lack (LOCKSTEP_DEVICE_WITHOUT). Without a device there
+ * is nothing to test; a processor with a software driver of Vulkan is one.
+ * labels: slow */
+#include "kernel_fixture.h"
+
+#include "base/mem.h"
+#include "shaders/samples.h"
+#include "shaders/shaders.h"
+
+#include <stdlib.h>
+
+/* ---- devices ----------------------------------------------------------------------------- */
+
+/* What each is without: a fused FMA is done by f64, or by f32 alone; packed dot products by
+ * shifts. */
+static const char *const without[] = {"fma", "fma,f64", "dot"};
+#define VARIANTS ARRAY_LEN(without)
+
+#define MEMORY (16u << 20)
+
+/* An open device, and mapped memory of which tests take pieces. */
+struct on {
+    struct device *d;
+    struct shaders *s;
+    uint8_t *memory;
+    size_t used;
+    const char *without;
+};
+static struct on devices[VARIANTS];
+
+static void open_variant(struct on *on, const char *lacks) {
+    struct err err = {0};
+    const char *name = getenv("LOCKSTEP_TEST_DEVICE");
+    setenv("LOCKSTEP_DEVICE_WITHOUT", lacks, 1);
+    if (device_open(&on->d, name != NULL ? name : "0", &err) != ST_OK ||
+        shaders_open(&on->s, on->d, &err) != ST_OK)
+        fail_msg("without %s: %s", lacks, err.text);
+    on->memory = mem_huge_alloc(MEMORY);
+    on->without = lacks;
+    if (device_map(on->d, on->memory, MEMORY, DEVICE_SHARED, &err) != ST_OK)
+        fail_msg("without %s: %s", lacks, err.text);
+    unsetenv("LOCKSTEP_DEVICE_WITHOUT");
+}
+
+static void close_variant(struct on *on) {
+    shaders_close(on->s);
+    device_unmap(on->d, on->memory);
+    device_close(on->d);
+    mem_huge_free(on->memory, MEMORY);
+}
+
+#define FOR_EACH_DEVICE(on) \
+    for (struct on *on = devices; on < devices + VARIANTS; on->used = 0, on++)
+
+static void *take(struct on *on, size_t bytes) {
+    uint8_t *p = on->memory + on->used;
+    on->used += round_up(bytes, 64);
+    assert_true(on->used <= MEMORY);
+    return p;
+}
+
+static void *take_copy(struct on *on, const void *from, size_t bytes) {
+    return memcpy(take(on, bytes), from, bytes);
+}
+
+static float *take_floats(struct on *on, size_t n, uint64_t seed) {
+    float *x = take(on, n * sizeof *x);
+    samples_floats(x, n, seed);
+    return x;
+}
+
+static float *take_blocks(struct on *on, size_t n, uint64_t seed) {
+    float *x = take(on, n * sizeof *x);
+    samples_blocks(x, n, seed);
+    return x;
+}
+
+static void finish(struct on *on) {
+    struct err err = {0};
+    if (device_finish(on->d, &err) != ST_OK)
+        fail_msg("without %s: %s", on->without, err.text);
+}
+
+static void compare(const struct on *on, const float *got, const float *want, size_t n,
+                    const char *what) {
+    check_floats(got, want, n, on->without, what, 0);
+}
+
+static void compare_bytes(const struct on *on, const void *got, const void *want, size_t n,
+                          const char *what) {
+    if (memcmp(got, want, n) != 0)
+        fail_msg("without %s: %s", on->without, what);
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+static const uint32_t token_counts[] = {1, 2, 11, 12, 13, 25};
+
+static struct act take_act(struct on *on, enum act_kind kind, uint32_t n_tokens,
+                           uint32_t n_cols) {
+    size_t n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
+    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
+    if (kind == ACT_F32) {
+        a.f = take(on, n * sizeof *a.f);
+        return a;
+    }
+    a.q = take(on, n);
+    a.d = take(on, n_blocks * sizeof *a.d);
+    a.sums = take(on, n_blocks * sizeof *a.sums);
+    a.start = take(on, n_blocks * sizeof *a.start);
+    a.s = take(on, n_blocks * sizeof *a.s);
+    return a;
+}
+
+static void check_act_pack(struct on *on, enum act_kind kind, uint32_t n_tokens,
+                           uint32_t n_cols) {
+    size_t ldx = n_cols + 3, n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
+    float *x = take_blocks(on, n_tokens * ldx, n_tokens);
+    struct act got = take_act(on, kind, n_tokens, n_cols),
+               want = take_act(on, kind, n_tokens, n_cols);
+    definition()->act_pack(&want, x, ldx, 0, (uint32_t)div_up(n_cols, ACT_BLOCK));
+    shaders_act_pack(on->s, &got, x, ldx);
+    finish(on);
+    if (kind == ACT_F32) {
+        compare(on, got.f, want.f, n, "act_pack f");
+        return;
+    }
+    compare_bytes(on, got.q, want.q, n, "act_pack q");
+    compare(on, got.d, want.d, n_blocks, "act_pack d");
+    compare_bytes(on, got.sums, want.sums, n_blocks * sizeof *got.sums, "act_pack sums");
+    compare_bytes(on, got.start, want.start, n_blocks * sizeof *got.start, "act_pack start");
+    compare(on, got.s, want.s, n_blocks, "act_pack s");
+}
+
+static void activations_are_packed_alike(void **state) {
+    (void)state;
+    FOR_EACH_DEVICE(on)
+    for (size_t i = 0; i < ARRAY_LEN(token_counts); i++) {
+        check_act_pack(on, ACT_Q8, token_counts[i], i % 2 == 0 ? 32 : 9 * ACT_BLOCK);
+        check_act_pack(on, ACT_F32, token_counts[i], i % 2 == 0 ? 1 : 300);
+    }
+}
+
+struct product_case {
+    uint32_t n_rows, n_cols, col_phase, seg_cols, n_tokens;
+};
+
+/* Once more, added to the rows in reverse. */
+static void check_added(struct on *on, const struct wmat *w, const struct act *a,
+                        const struct product_case *c, int64_t *got, int64_t *want, size_t ldy,
+                        const char *what) {
+    uint32_t *rows = take(on, c->n_tokens * sizeof *rows);
+    for (uint32_t t = 0; t < c->n_tokens; t++)
+        rows[t] = c->n_tokens - 1 - t;
+    definition()->matmul_fixed(w, a, want, ldy, rows, c->seg_cols, 0, wmat_n_tiles(w));
+    shaders_matmul_fixed_add(on->s, w, a, got, ldy, rows, c->seg_cols);
+    finish(on);
+    compare_bytes(on, got, want, ldy * c->n_tokens * 8, what);
+}
+
+static void check_product(struct on *on, enum qtype type, const struct product_case *c) {
+    struct wmat w = wmat_shape(type, c->n_rows, c->n_cols, c->col_phase);
+    uint8_t *tiles = take(on, wmat_bytes(&w));
+    samples_tiles(&w, tiles, type + 1000);
+    w.tiles = tiles;
+    w.scale = type == QT_NVFP4 ? 0.0037f : 1.0f;
+    size_t ldy = round_up(c->n_rows, TILE_ROWS) + 5, n = ldy * c->n_tokens;
+    float *x = take(on, sizeof(float) * c->n_tokens * c->n_cols);
+    samples_tokens(x, c->n_tokens, c->n_cols, c->n_tokens + 77);
+    struct act a = take_act(on, act_kind_for(type), c->n_tokens, c->n_cols);
+    definition()->act_pack(&a, x, c->n_cols, 0, (uint32_t)div_up(c->n_cols, ACT_BLOCK));
+    float *got = take(on, n * sizeof *got), *want = take(on, n * sizeof *want);
+    int64_t *got_fixed = take(on, n * 8), *want_fixed = take(on, n * 8);
+    memset(got, CANARY, n * 4), memset(want, CANARY, n * 4); /* between the rows it stays */
+    memset(got_fixed, CANARY, n * 8), memset(want_fixed, CANARY, n * 8);
+    definition()->matmul(&w, &a, want, ldy, 0, wmat_n_tiles(&w));
+    definition()->matmul_fixed(&w, &a, want_fixed, ldy, NULL, c->seg_cols, 0, wmat_n_tiles(&w));
+    shaders_matmul(on->s, &w, &a, got, ldy, false);
+    shaders_matmul_fixed(on->s, &w, &a, got_fixed, ldy, c->seg_cols);
+    finish(on);
+    char what[128];
+    snprintf(what, sizeof what, "%s %u x %u from column %u, %u tokens, segments of %u",
+             qtype_info(type)->name, c->n_rows, c->n_cols, c->col_phase, c->n_tokens,
+             c->seg_cols);
+    compare(on, got, want, n, what);
+    compare_bytes(on, got_fixed, want_fixed, n * 8, what);
+    check_added(on, &w, &a, c, got_fixed, want_fixed, ldy, what);
+    on->used = 0;
+}
+
+static void check_type(struct on *on, enum qtype type) {
+    /* Of coded types all columns are multiples of a block. */
+    static const struct product_case coded[] = {
+        {1, 32, 0, 32, 1},       {16, 544, 96, 32, 1},   {17, 288, 224, 96, 2},
+        {40, 1056, 0, 1056, 11}, {15, 512, 32, 256, 12}, {33, 640, 128, 64, 13},
+        {16, 576, 160, 64, 25},
+    };
+    static const struct product_case floats[] = {
+        {1, 1, 0, 1, 1},        {17, 4500, 0, 4500, 1}, {16, 600, 0, 40, 2},
+        {40, 257, 0, 257, 11},  {15, 255, 0, 5, 12},    {33, 1024, 0, 512, 13},
+        {16, 4864, 0, 256, 25},
+    };
+    struct err err = {0};
+    bool is_float = act_kind_for(type) == ACT_F32;
+    if (shaders_prepare(on->s, type, &err) != ST_OK)
+        fail_msg("without %s: %s", on->without, err.text);
+    for (size_t i = 0; i < ARRAY_LEN(coded); i++)
+        check_product(on, type, is_float ? &floats[i] : &coded[i]);
+}
+
+/* A driver takes long for the products of a type: each type on one of the devices. */
+static void products_are_alike(void **state) {
+    (void)state;
+    size_t i = 0;
+    for (int type = 0; type < QT_N; type++)
+        if (wmat_type_supported((enum qtype)type))
+            check_type(&devices[i++ % VARIANTS], (enum qtype)type);
+}
+
+/* ---- vectors ----------------------------------------------------------------------------- */
+
+#define ROWS 3
+static const uint32_t lengths[] = {1, 31, 256, 257, 700};
+
+static float *take_exponents(struct on *on, size_t n, uint64_t seed) {
+    float *x = take_floats(on, n, seed);
+    for (size_t i = 0; i < n; i += 2)
+        x[i] *= 32;
+    x[n / 2] = NAN;
+    x[n / 3] = -INFINITY;
+    return x;
+}
+
+static void check_norms(struct on *on, uint32_t n) {
+    size_t ld = n + 2;
+    float *x = take_floats(on, ROWS * ld, n), *w = take_floats(on, n, n + 1);
+    float *got = take_copy(on, x, ROWS * ld * 4), *want = take_copy(on, x, ROWS * ld * 4);
+    samples_mild(x, 2 * ld, n);
+    for (size_t r = 0; r < ROWS; r++)
+        definition()->rmsnorm(want + r * ld, x + r * ld, w, n, 1e-5f);
+    shaders_rmsnorm(on->s, (struct rows){got, ld}, (struct rows){x, ld}, w, n, ROWS, 1e-5f);
+    finish(on);
+    compare(on, got, want, ROWS * ld, "rmsnorm");
+}
+
+/* In place, with gaps between heads and between tokens. */
+static void check_head_norms(struct on *on, uint32_t head_dim) {
+    enum { TOKENS = 3, HEADS = 2 };
+    size_t stride = head_dim + 1, ld = HEADS * stride + 3;
+    float *w = take_floats(on, head_dim, 5), *x = take(on, TOKENS * ld * 4);
+    samples_mild(x, TOKENS * ld, 6);
+    float *want = take_copy(on, x, TOKENS * ld * 4);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t h = 0; h < HEADS; h++)
+            definition()->rmsnorm(want + t * ld + h * stride, want + t * ld + h * stride, w,
+                                  head_dim, 1e-6f);
+    shaders_head_norms(on->s, (struct rows){x, ld}, w, head_dim, HEADS, stride, TOKENS, 1e-6f);
+    finish(on);
+    compare(on, x, want, TOKENS * ld, "norms of heads");
+}
+
+static void check_sums(struct on *on, uint32_t n) {
+    size_t ldx = n + 1, ldy = n + 4;
+    float *a = take_floats(on, ROWS * ldx, n), *b = take_floats(on, ROWS * ldy, n + 9);
+    float *sum = take_copy(on, a, ROWS * ldx * 4), *want = take_copy(on, a, ROWS * ldx * 4);
+    float *capped = take_exponents(on, ROWS * ldx, 3);
+    float *want_capped = take_copy(on, capped, ROWS * ldx * 4), *by = take_floats(on, ROWS, 7);
+    for (size_t r = 0; r < ROWS; r++) {
+        definition()->add(want + r * ldx, b + r * ldy, n);
+        definition()->add(want + r * ldx, b, n);
+        for (size_t i = 0; i < n; i++)
+            want[r * ldx + i] = exact_tidy(exact_tidy(want[r * ldx + i] * 0.37f) * by[r]);
+        definition()->softcap(want_capped + r * ldx, 30.0f, n);
+    }
+    shaders_add(on->s, (struct rows){sum, ldx}, (struct rows){b, ldy}, n, ROWS);
+    shaders_add_vector(on->s, (struct rows){sum, ldx}, b, n, ROWS);
+    shaders_scale(on->s, (struct rows){sum, ldx}, 0.37f, n, ROWS);
+    shaders_scale_rows(on->s, (struct rows){sum, ldx}, by, n, ROWS);
+    shaders_softcap(on->s, (struct rows){capped, ldx}, 30.0f, n, ROWS);
+    finish(on);
+    compare(on, sum, want, ROWS * ldx, "sums");
+    compare(on, capped, want_capped, ROWS * ldx, "softcap");
+}
+
+/* x * 2^24 in double is exact, and so is what rint() makes of it. */
+static int64_t fixed_of(float x) {
+    double v = isnan(x) ? 0x1p48 : (double)x * 0x1p24;
+    return (int64_t)rint(v < 0x1p48 ? v > -0x1p48 ? v : -0x1p48 : 0x1p48);
+}
+
+static void check_fixed(struct on *on, uint32_t n) {
+    size_t ldx = n + 1, ld_acc = n + 2;
+    int64_t *acc = take(on, ROWS * ld_acc * 8);
+    float *bias = take_floats(on, n, n + 3), *x = take_floats(on, ROWS * ldx, n + 4);
+    float *got = take_copy(on, x, ROWS * ldx * 4), *want_x = take_copy(on, x, ROWS * ldx * 4);
+    float *want = take_copy(on, x, ROWS * ldx * 4);
+    samples_fixed(acc, ROWS * ld_acc, n);
+    bias[0] = NAN, bias[n / 2] = 0x3p-25f, bias[n - 1] = -INFINITY;
+    for (size_t i = 0; i < ROWS * ld_acc; i++)
+        acc[i] /= 2;
+    int64_t *want_acc = take_copy(on, acc, ROWS * ld_acc * 8);
+    for (size_t r = 0; r < ROWS; r++) {
+        for (size_t i = 0; i < n; i++)
+            want_acc[r * ld_acc + i] += fixed_of(bias[i]);
+        definition()->fixed_add(want_x + r * ldx, want_acc + r * ld_acc, n);
+        definition()->fixed_get(want + r * ldx, want_acc + r * ld_acc, n);
+    }
+    shaders_fixed_bias(on->s, acc, ld_acc, bias, n, ROWS);
+    shaders_fixed_add(on->s, (struct rows){x, ldx}, acc, ld_acc, n, ROWS);
+    shaders_fixed_get(on->s, (struct rows){got, ldx}, acc, ld_acc, n, ROWS);
+    finish(on);
+    compare_bytes(on, acc, want_acc, ROWS * ld_acc * 8, "fixed_bias");
+    compare(on, x, want_x, ROWS * ldx, "fixed_add");
+    compare(on, got, want, ROWS * ldx, "fixed_get");
+}
+
+static void check_activate(struct on *on, enum ffn_act act, float limit, uint32_t n) {
+    size_t ldg = n + 1, ldu = n + 2;
+    const struct situ_params situ = {4.0f, 25.0f};
+    float *gate = take_exponents(on, ROWS * ldg, n),
+          *up = take_exponents(on, ROWS * ldu, n + 1);
+    float *want = take_copy(on, gate, ROWS * ldg * 4),
+          *want_up = take_copy(on, up, ROWS * ldu * 4);
+    for (size_t r = 0; r < ROWS; r++)
+        ffn_activate(definition(), act, situ, limit, want + r * ldg, want_up + r * ldu, n);
+    assert_true(shaders_activate(on->s, act, situ, limit, (struct rows){gate, ldg},
+                                 (struct rows){up, ldu}, n, ROWS));
+    finish(on);
+    char what[64];
+    snprintf(what, sizeof what, "activation %d, limit %g", act, (double)limit);
+    compare(on, gate, want, ROWS * ldg, what);
+}
+
+static void check_rope(struct on *on, enum rope_mode mode, uint32_t n_rot) {
+    enum { TOKENS = 3, HEADS = 2, DIM = 70 };
+    size_t stride = DIM + 2, ld = HEADS * stride + 1;
+    float *x = take_floats(on, TOKENS * ld, n_rot), *want = take_copy(on, x, TOKENS * ld * 4);
+    float *c = take_floats(on, TOKENS * n_rot / 2, 1),
+          *s = take_floats(on, TOKENS * n_rot / 2, 2);
+    for (size_t t = 0; t < TOKENS; t++)
+        for (size_t h = 0; h < HEADS; h++)
+            definition()->rope(want + t * ld + h * stride, 1, DIM, n_rot, c + t * n_rot / 2,
+                               s + t * n_rot / 2, mode);
+    shaders_rope(on->s, (struct rows){x, ld}, HEADS, stride, n_rot, c, s, mode, TOKENS);
+    finish(on);
+    compare(on, x, want, TOKENS * ld, "rope");
+}
+
+static void vectors_are_alike(void **state) {
+    (void)state;
+    FOR_EACH_DEVICE(on)
+    for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
+        check_norms(on, lengths[i]);
+        check_head_norms(on, lengths[i]);
+        check_sums(on, lengths[i]);
+        check_fixed(on, lengths[i]);
+        on->used = 0;
+    }
+}
+
+static void activations_and_rope_are_alike(void **state) {
+    (void)state;
+    static const uint32_t rotated[] = {2, 36, 70};
+    FOR_EACH_DEVICE(on) {
+        for (int act = FFN_SWIGLU; act <= FFN_RELU2; act++)
+            for (int limited = 0; limited < 2; limited++)
+                check_activate(on, (enum ffn_act)act, limited ? 2.5f : 0.0f, 300);
+        for (size_t i = 0; i < ARRAY_LEN(rotated); i++) {
+            check_rope(on, ROPE_NORM, rotated[i]);
+            check_rope(on, ROPE_NEOX, rotated[i]);
+        }
+    }
+}
+
+static void rows_are_copied(void **state) {
+    (void)state;
+    enum { N = 301, FROM = 310, TO = 320 };
+    FOR_EACH_DEVICE(on) {
+        uint32_t *from = take(on, ROWS * FROM * 4), *to = take(on, ROWS * TO * 4);
+        uint32_t *want = take(on, ROWS * TO * 4);
+        for (uint32_t i = 0; i < ROWS * FROM; i++)
+            from[i] = i * 2654435761u;
+        memset(to, CANARY, ROWS * TO * 4);
+        memset(want, CANARY, ROWS * TO * 4);
+        for (size_t r = 0; r < ROWS; r++)
+            memcpy(want + r * TO, from + r * FROM, N * 4);
+        shaders_copy(on->s, to, TO * 4, from, FROM * 4, N * 4, ROWS);
+        finish(on);
+        compare_bytes(on, to, want, ROWS * TO * 4, "copy");
+    }
+}
+
+/* ---- the cache, attention ---------------------------------------------------------------- */
+
+#define PAGES 26
+#define TOKENS_MOST 5
+
+/* Two sequences, whose pages are interleaved. */
+struct cache {
+    struct kv_shape shape;
+    uint8_t *pages;
+    uint64_t *address;          /* of both */
+    const uint8_t *page[PAGES]; /* as the definition wants them */
+};
+
+static struct cache take_cache(struct on *on, struct kv_shape shape) {
+    struct cache c = {.shape = shape};
+    size_t bytes = kv_page_bytes(&shape), k_row = (size_t)shape.n_kv_heads * shape.k_dim,
+           v_row = (size_t)shape.n_kv_heads * shape.v_dim;
+    c.pages = take(on, PAGES * bytes);
+    c.address = take(on, PAGES * sizeof *c.address);
+    memset(c.pages, 0, PAGES * bytes);
+    float *k = mem_alloc(k_row * sizeof *k), *v = mem_alloc(v_row * sizeof *v);
+    for (uint32_t i = 0; i < PAGES; i++) {
+        size_t place = i < PAGES / 2 ? 2 * i : 2 * (i - PAGES / 2) + 1;
+        uint8_t *page = c.pages + place * bytes;
+        c.page[i] = page;
+        c.address[i] = device_address(on->d, page);
+        for (uint32_t slot = 0; slot < KV_PAGE; slot++) {
+            samples_mild(k, k_row, i * KV_PAGE + slot);
+            samples_mild(v, v_row, i * KV_PAGE + slot + 5000);
+            definition()->kv_store(&shape, page, slot, k, v);
+        }
+    }
+    mem_free(k);
+    mem_free(v);
+    return c;
+}
+
+static void check_store(struct on *on, struct kv_shape shape) {
+    enum { TOKENS = 5 };
+    static const uint32_t slots[TOKENS] = {0, 1, 15, 16, 63};
+    size_t bytes = kv_page_bytes(&shape), k_row = (size_t)shape.n_kv_heads * shape.k_dim,
+           v_row = (size_t)shape.n_kv_heads * shape.v_dim;
+    float *k = take_blocks(on, TOKENS * (k_row + 1), 3),
+          *v = take_blocks(on, TOKENS * (v_row + 2), 4);
+    uint8_t *got = take(on, 2 * bytes), *want = take(on, 2 * bytes);
+    uint64_t *pages = take(on, sizeof(uint64_t) * TOKENS);
+    for (size_t i = 0; i < 2 * bytes; i++)
+        got[i] = want[i] = (uint8_t)(i * 37);
+    for (uint32_t t = 0; t < TOKENS; t++) {
+        pages[t] = device_address(on->d, got + t % 2 * bytes);
+        definition()->kv_store(&shape, want + t % 2 * bytes, slots[t], k + t * (k_row + 1),
+                               v + t * (v_row + 2));
+    }
+    shaders_kv_store(on->s, &shape, (struct rows){k, k_row + 1}, (struct rows){v, v_row + 2},
+                     pages, take_copy(on, slots, sizeof slots), TOKENS);
+    finish(on);
+    compare_bytes(on, got, want, 2 * bytes, "kv_store");
+}
+
+static void check_attention(struct on *on, const struct cache *c, float softcap, bool sinks) {
+    enum { HEADS = 4, FIRST = 6, GROUP = 2, FIRST_KV = 3 };
+    /* The second sequence's positions, windows, spans' borders, the first's. */
+    static const struct shaders_query queries[TOKENS_MOST] = {{PAGES / 2, 0, 1, 0},
+                                                              {0, 0, 512, 0},
+                                                              {PAGES / 2, 3, 513, 0},
+                                                              {0, 500, 830, 0},
+                                                              {0, 530, 531, 0}};
+    uint32_t k_dim = c->shape.k_dim, v_dim = c->shape.v_dim;
+    size_t q_stride = k_dim + 1, ldq = HEADS * q_stride + 2, out_stride = v_dim + 3,
+           ld_out = HEADS * out_stride;
+    float *q = take(on, TOKENS_MOST * ldq * 4), *sink = take(on, HEADS * 4);
+    float *got = take(on, TOKENS_MOST * ld_out * 4), *want = take(on, TOKENS_MOST * ld_out * 4);
+    float *scratch = take(on, attn_scratch_floats(&c->shape) * 4);
+    samples_mild(q, TOKENS_MOST * ldq, 8);
+    samples_mild(sink, HEADS, 9);
+    memset(got, 0, TOKENS_MOST * ld_out * 4), memset(want, 0, TOKENS_MOST * ld_out * 4);
+    float *got_spans = take_copy(on, got, TOKENS_MOST * ld_out * 4);
+    for (uint32_t t = 0; t < TOKENS_MOST; t++)
+        for (uint32_t h = 0; h < HEADS; h++) {
+            struct attn_query one = {q + t * ldq + h * q_stride,
+                                     want + t * ld_out + h * out_stride, queries[t].begin,
+                                     queries[t].end, sinks ? sink[h] : -INFINITY};
+            definition()->attention(
+                &(struct attn_args){.shape = &c->shape,
+                                    .kv_head = (FIRST + h) / GROUP - FIRST_KV,
+                                    .pages = c->page + queries[t].page_begin,
+                                    .n_queries = 1,
+                                    .queries = &one,
+                                    .scale = 0.2f,
+                                    .softcap = softcap,
+                                    .scratch = scratch});
+        }
+    struct shaders_attention a = {.shape = &c->shape,
+                                  .queries = take_copy(on, queries, sizeof queries),
+                                  .pages = c->address,
+                                  .n_tokens = TOKENS_MOST,
+                                  .n_heads = HEADS,
+                                  .first_head = FIRST,
+                                  .group = GROUP,
+                                  .first_kv = FIRST_KV,
+                                  .q = {q, ldq},
+                                  .out = {got, ld_out},
+                                  .q_stride = q_stride,
+                                  .out_stride = out_stride,
+                                  .sinks = sinks ? sink : NULL,
+                                  .scale = 0.2f,
+                                  .softcap = softcap};
+    shaders_attention(on->s, &a);
+    a.max_end = 830; /* once more, the spans side by side */
+    a.out.p = got_spans;
+    shaders_attention(on->s, &a);
+    finish(on);
+    char what[96];
+    snprintf(what, sizeof what, "attention, kv type %d%s, k %u, v %u, softcap %g, sinks %d",
+             c->shape.type, c->shape.latent ? ", latent" : "", k_dim, v_dim, (double)softcap,
+             sinks);
+    compare(on, got, want, TOKENS_MOST * ld_out, what);
+    compare(on, got_spans, want, TOKENS_MOST * ld_out, what);
+}
+
+static void the_cache_and_attention_are_alike(void **state) {
+    (void)state;
+    static const uint32_t dims[][2] = {{24, 40}, {33, 1}, {64, 270}};
+    FOR_EACH_DEVICE(on)
+    for (int type = 0; type < KV_N_TYPES; type++)
+        for (size_t i = 0; i < ARRAY_LEN(dims); i++) {
+            struct kv_shape shape = {.type = (enum kv_type)type,
+                                     .latent = i == 1,
+                                     .n_kv_heads = 2,
+                                     .k_dim = dims[i][0],
+                                     .v_dim = dims[i][1]};
+            check_store(on, shape);
+            struct cache c = take_cache(on, shape);
+            check_attention(on, &c, i == 2 ? 5.0f : 0.0f, i > 0);
+            on->used = 0;
+        }
+}
+
+/* ---- what is refused --------------------------------------------------------------------- */
+
+/* A device whose arithmetic has this fault does not open, and the sentence names what differs. */
+static void check_fault(const char *fault, const char *named, enum qtype type) {
+    struct err err = {0};
+    struct device *d;
+    struct shaders *s = NULL;
+    const char *name = getenv("LOCKSTEP_TEST_DEVICE");
+    setenv("LOCKSTEP_DEVICE_FAULT", fault, 1);
+    assert_int_equal(device_open(&d, name != NULL ? name : "0", &err), ST_OK);
+    enum status st = shaders_open(&s, d, &err);
+    if (st == ST_OK)
+        st = shaders_prepare(s, type, &err);
+    assert_int_equal(st, ST_BAD_INPUT);
+    if (strstr(err.text, named) == NULL)
+        fail_msg("%s: %s", fault, err.text);
+    shaders_close(s);
+    device_close(d);
+    unsetenv("LOCKSTEP_DEVICE_FAULT");
+}
+
+static void a_device_with_a_fault_is_refused(void **state) {
+    (void)state;
+    check_fault("fma:q4_0", "product with q4_0 differs", QT_Q4_0);
+    check_fault("fma:f16", "product with f16 differs", QT_F16);
+    check_fault("division", "act_pack differs", QT_F16);
+    check_fault("division:rmsnorm", "rmsnorm differs", QT_F16);
+    check_fault("fma:attention q8_0", "attention q8_0 differs", QT_F16);
+    check_fault("rounding", "expected fma or division", QT_F16);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    for (size_t i = 0; i < VARIANTS; i++)
+        open_variant(&devices[i], without[i]);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    for (size_t i = 0; i < VARIANTS; i++)
+        close_variant(&devices[i]);
+    return 0;
+}
+
+/* Says why there is nothing to test. */
+static bool is_testable(void) {
+    struct device_info *list = NULL;
+    size_t n = 0;
+    char why[256] = "this build has no shaders";
+    bool found =
+        shaders_built() && device_list(&list, &n, why, sizeof why, NULL) == ST_OK && n > 0;
+    mem_free(list);
+    if (!found)
+        printf("skip: %s\n", why);
+    return found;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_are_packed_alike),
+        cmocka_unit_test(vectors_are_alike),
+        cmocka_unit_test(activations_and_rope_are_alike),
+        cmocka_unit_test(rows_are_copied),
+        cmocka_unit_test(the_cache_and_attention_are_alike),
+        cmocka_unit_test(products_are_alike),
+        cmocka_unit_test(a_device_with_a_fault_is_refused),
+    };
+    return is_testable() ? cmocka_run_group_tests(tests, open_all, close_all) : 77;
+}
