@@ -2,7 +2,6 @@
  * both kinds of attention. What a half layer reads is mixed over depth: of streams that earlier
  * layers have left and of the current one. Experts work in a latent space. */
 #include "arch/hparams.h"
-#include "kernels/depth_mix.h"
 
 /* A number that must be there, and lie between 0 and `most`, or between `most` and 0. */
 static enum status need_f32(const struct hparams *hp, const struct gguf *g, const char *name,

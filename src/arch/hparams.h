@@ -17,6 +17,8 @@
 #include <stdint.h>
 
 /* Ten times the deepest published model; a struct hparams has to fit a caller's small stack. */
+/* Streams that a token may keep for mixtures over depth, the current one included. */
+#define DEPTH_MIX_MAX 64
 #define HPARAMS_LAYERS_MAX 1024
 
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN };

@@ -3,8 +3,7 @@
 #include "kernels/v16_avx2.h"
 
 #include "kernels/lanes16.inc.h"
-#include "kernels/matmul_avx2.h"
-#include "kernels/matmul_avxvnni.h"
+#include "kernels/matmul_isa.h"
 
 LANES16_KERNELS(avx2);
 LANES16_KERNELS(avxvnni);

@@ -2,8 +2,7 @@
 #include "kernels/v16_avx512.h"
 
 #include "kernels/lanes16.inc.h"
-#include "kernels/matmul_amx.h"
-#include "kernels/matmul_avx512.h"
+#include "kernels/matmul_isa.h"
 
 LANES16_KERNELS(avx512);
 LANES16_KERNELS(amx);

@@ -123,8 +123,8 @@ static inline uint32_t wmat_n_tiles(const struct wmat *w) {
  * r of this share (r < n_rows), whole as in the file. The share's column 0 is the row's column
  * col_begin: a multiple of 32, and of the type's block too unless that is a superblock. The
  * bits of the weights are preserved exactly, but for f32 and bf16 weights, and bf16 and e8m0
- * scales, below 2^-40, and scales of f8_e4m3 below 2^-31: they become 0. Pure: threads take disjoint
- * ranges. */
+ * scales, below 2^-40, and scales of f8_e4m3 below 2^-31: they become 0. Pure: threads take
+ * disjoint ranges. */
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin);
@@ -223,8 +223,8 @@ struct attn_args {
 };
 size_t attn_scratch_floats(const struct kv_shape *s);
 
-/* What a position weighs whose logit is x above the largest: exp(x), but nothing if it is far below.
- * (e^-27 is more than 2^-39.) */
+/* What a position weighs whose logit is x above the largest: exp(x), but nothing if it is far
+ * below. (e^-27 is more than 2^-39.) */
 #define ATTN_LEAST_LOGIT (-27.0f)
 static inline float attn_weight(float x) {
     return x < ATTN_LEAST_LOGIT ? 0.0f : exact_exp(x);

@@ -14,9 +14,8 @@
  *
  * Unpacked weights have one form for all types of a family ("staged"). They are made once for
  * several calls. */
-#include "kernels/matmul_amx.h"
+#include "kernels/matmul_isa.h"
 
-#include "kernels/matmul_avx512.h"
 #include "kernels/matmul_avx512.inc.h"
 #include "kernels/tile_config.h"
 

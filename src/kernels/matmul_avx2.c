@@ -3,7 +3,7 @@
  * maddubs multiplies unsigned by signed bytes and adds pairs to 16 bits. As many products as
  * fit (sums_in_16_bits) are summed there before they go to 32 bits. If the halves of a block
  * have an integer scale, it is multiplied there. The result is always exact. */
-#include "kernels/matmul_avx2.h"
+#include "kernels/matmul_isa.h"
 
 #include "kernels/matmul_avx2.inc.h"
 

@@ -4,7 +4,7 @@
  * once and used with n broadcast activations. Every sum stays in a register. vpdpbusd
  * multiplies unsigned x signed, so weights are stored with a bias, and a block's integer sum
  * starts at -bias * (sum of the block's activations). */
-#include "kernels/matmul_avx512.h"
+#include "kernels/matmul_isa.h"
 
 #include "kernels/matmul_avx512.inc.h"
 

@@ -2,9 +2,8 @@
  *
  * It multiplies unsigned by signed bytes and adds four products to an int32, exactly. So
  * weights are biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
-#include "kernels/matmul_avxvnni.h"
+#include "kernels/matmul_isa.h"
 
-#include "kernels/matmul_avx2.h"
 #include "kernels/matmul_avx2.inc.h"
 
 /* What unpack() exceeds the weights by; 0: nothing. */

@@ -11,9 +11,8 @@
  *
  * Biased codes are multiplied unsigned as they are (usmmla): a block's integer sum starts at
  * -bias * (sum of the block's activations). */
-#include "kernels/matmul_i8mm.h"
+#include "kernels/matmul_isa.h"
 
-#include "kernels/matmul_neon.h"
 #include "kernels/tile_neon.h"
 
 #define MAX_PAIRS (MM_MAX_TOKENS / 2)

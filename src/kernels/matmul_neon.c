@@ -1,7 +1,7 @@
 /* matmul_neon.c: micro-kernels for arm64 with dot product. A tile's 16 rows are four registers,
  * its quarters: four rows of four columns each, which sdot multiplies with four activations of
  * one token. Weights become signed bytes before they are multiplied, so no bias remains. */
-#include "kernels/matmul_neon.h"
+#include "kernels/matmul_isa.h"
 
 #include "kernels/tile_neon.h"
 

@@ -4,8 +4,7 @@
 #include "kernels/v16_neon.h"
 
 #include "kernels/lanes16.inc.h"
-#include "kernels/matmul_i8mm.h"
-#include "kernels/matmul_neon.h"
+#include "kernels/matmul_isa.h"
 
 LANES16_KERNELS(neon);
 LANES16_KERNELS(i8mm);

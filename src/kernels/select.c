@@ -1,7 +1,7 @@
 /* select.c: which kernels this binary has and this machine runs. */
+#include "base/amx_permission.h"
 #include "base/program.h"
 #include "base/util.h"
-#include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
 
 #include <stdio.h>
