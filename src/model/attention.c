@@ -4,7 +4,7 @@
  * Latent (MLA): the cache has the normed latent and the rotated key part as one kv head. k_b
  * projects each query into the latent space, v_b each result out of it. Then both attend in the
  * same way. */
-#include "model/forward.h"
+#include "model/attention.h"
 
 #include "base/exact.h"
 #include "base/prefetch.h"
@@ -12,34 +12,13 @@
 
 #include <math.h>
 
-static const struct attn_kind *kind_of(const struct model *m, const struct layer_weights *lw) {
-    return &m->hp->attn[lw->attn];
-}
-
-static const struct head_share *heads_of(const struct model *m,
-                                         const struct layer_weights *lw) {
-    return &m->share->heads[lw->attn];
-}
-
-static uint32_t n_heads_of(const struct model *m, const struct layer_weights *lw) {
-    return heads_of(m, lw)->end - heads_of(m, lw)->begin;
-}
-
-static uint32_t n_kv_of(const struct model *m, const struct layer_weights *lw) {
-    return heads_of(m, lw)->kv_end - heads_of(m, lw)->kv_begin;
-}
-
-static uint32_t q_rows_of(const struct model *m, const struct layer_weights *lw) {
-    return hparams_q_rows(m->hp, kind_of(m, lw));
-}
-
 /* ---- grouped queries --------------------------------------------------------------------- */
 
 /* stride: floats from head to head */
 static void head_norms(const struct model *m, const struct layer_weights *lw, float *x,
                        uint32_t n_heads, size_t stride, const float *w) {
     for (uint32_t h = 0; h < n_heads; h++)
-        m->k->rmsnorm(x + h * stride, x + h * stride, w, kind_of(m, lw)->head_dim,
+        m->k->rmsnorm(x + h * stride, x + h * stride, w, attn_kind_of(m, lw)->head_dim,
                       m->hp->rms_eps);
 }
 
@@ -60,17 +39,18 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
                       const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct hparams *hp = m->hp;
-    const struct attn_kind *kind = kind_of(m, lw);
-    const struct head_share *own = heads_of(m, lw);
+    const struct attn_kind *kind = attn_kind_of(m, lw);
+    const struct head_share *own = attn_heads_of(m, lw);
     uint32_t n = r->step->n_tokens, hd = kind->head_dim,
              group = kind->n_heads / kind->n_kv_heads;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             int64_t q = 0, k = 0;
-            for (uint32_t h = 0; h < n_heads_of(m, lw); h++)
+            for (uint32_t h = 0; h < attn_n_heads(m, lw); h++)
                 q += forward_fixed(forward_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
-            for (uint32_t h = 0; h < n_kv_of(m, lw); h++)
+            for (uint32_t h = 0; h < attn_n_kv(m, lw); h++)
                 if ((own->kv_begin + h) * group >= own->begin)
                     k += forward_fixed(
                         forward_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
@@ -80,31 +60,21 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
     if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
         return false;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float sums[2];
             m->k->fixed_get(sums, r->acc + 2 * t, 2);
             float rq = 1.0f / sqrtf(sums[0] / (float)(kind->n_heads * hd) + hp->rms_eps);
             float rk = 1.0f / sqrtf(sums[1] / (float)(kind->n_kv_heads * hd) + hp->rms_eps);
-            for (uint32_t i = 0; i < n_heads_of(m, lw) * hd; i++)
+            for (uint32_t i = 0; i < attn_n_heads(m, lw) * hd; i++)
                 m->q[t * m->ldq + i] = exact_tidy(m->q[t * m->ldq + i] * rq * lw->q_norm[i]);
-            for (uint32_t i = 0; i < n_kv_of(m, lw) * hd; i++)
+            for (uint32_t i = 0; i < attn_n_kv(m, lw) * hd; i++)
                 m->k_new[t * m->ldk + i] =
                     exact_tidy(m->k_new[t * m->ldk + i] * rk * lw->k_norm[i]);
         }
     pool_barrier(pool);
     return true;
-}
-
-static uint8_t *cache_page(const struct forward_pass *r, uint32_t layer,
-                           const struct step_run *seq, uint32_t pos) {
-    const struct step *step = r->step;
-    uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
-    if (window == 0)
-        id = step->pages[seq->page_begin + page];
-    else
-        id = step->window_pages[seq->window_begin + page - kv_window_first(window, seq->pos)];
-    return kv_page(&r->m->kv, layer, id);
 }
 
 /* What queries at a position are multiplied with. */
@@ -116,16 +86,16 @@ static float query_growth(const struct query_growth *g, uint32_t pos) {
 static void grow_queries(const struct model *m, const struct layer_weights *lw, float *q,
                          uint32_t pos) {
     float by = query_growth(&m->hp->query_growth, pos);
-    for (uint32_t h = 0; h < n_heads_of(m, lw); h++)
-        forward_scale(q + (size_t)h * q_rows_of(m, lw), kind_of(m, lw)->head_dim, by);
+    for (uint32_t h = 0; h < attn_n_heads(m, lw); h++)
+        forward_scale(q + (size_t)h * attn_q_rows(m, lw), attn_kind_of(m, lw)->head_dim, by);
 }
 
 /* RoPE, and the head norms that stand behind it. */
 static void turn_heads(const struct model *m, const struct layer_weights *lw, float *q,
                        float *k, const float *cos, const float *sin) {
-    const struct rope_params *rope = &kind_of(m, lw)->rope;
-    uint32_t hd = kind_of(m, lw)->head_dim, q_rows = q_rows_of(m, lw);
-    uint32_t n_heads = n_heads_of(m, lw), n_kv = lw->has_kv ? n_kv_of(m, lw) : 0;
+    const struct rope_params *rope = &attn_kind_of(m, lw)->rope;
+    uint32_t hd = attn_kind_of(m, lw)->head_dim, q_rows = attn_q_rows(m, lw);
+    uint32_t n_heads = attn_n_heads(m, lw), n_kv = lw->has_kv ? attn_n_kv(m, lw) : 0;
     if (lw->has_rope) {
         m->k->rope(q, n_heads, q_rows, rope->n_rot, cos, sin, rope->mode);
         m->k->rope(k, n_kv, hd, rope->n_rot, cos, sin, rope->mode);
@@ -143,16 +113,16 @@ static void turn_heads(const struct model *m, const struct layer_weights *lw, fl
 static void finish_token(struct forward_pass *r, const struct layer_weights *lw, uint32_t layer,
                          uint32_t t) {
     struct model *m = r->m;
-    const struct attn_kind *kind = kind_of(m, lw);
+    const struct attn_kind *kind = attn_kind_of(m, lw);
     const struct rope_angles *angles = m->angles[lw->attn];
-    uint32_t hd = kind->head_dim, vd = kind->v_dim, n_heads = n_heads_of(m, lw), first;
-    uint32_t n_kv = lw->has_kv ? n_kv_of(m, lw) : 0;
+    uint32_t hd = kind->head_dim, vd = kind->v_dim, n_heads = attn_n_heads(m, lw), first;
+    uint32_t n_kv = lw->has_kv ? attn_n_kv(m, lw) : 0;
     const struct step_run *seq = forward_run_of(r->step, t, &first);
     uint32_t pos = seq->pos + t - first;
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
     if (r->step->n_tokens == 1) {
-        prefetch_write(q, (size_t)n_heads * q_rows_of(m, lw) * sizeof *q);
+        prefetch_write(q, (size_t)n_heads * attn_q_rows(m, lw) * sizeof *q);
         prefetch_write(k, (size_t)n_kv * hd * sizeof *k);
         prefetch_read(v, (size_t)n_kv * vd * sizeof *v);
     }
@@ -163,23 +133,29 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     forward_scale(v, n_kv * vd, m->hp->value_scale);
     size_t at = (size_t)(r->first + t) * angles->n_pairs;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
-        head_norms(m, lw, q, n_heads, q_rows_of(m, lw), lw->q_norm);
+        head_norms(m, lw, q, n_heads, attn_q_rows(m, lw), lw->q_norm);
         head_norms(m, lw, k, n_kv, hd, lw->k_norm);
     }
     turn_heads(m, lw, q, k, angles->cos + at, angles->sin + at);
     if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
         grow_queries(m, lw, q, pos);
     if (lw->has_kv)
-        m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos),
+        m->k->kv_store(&m->kv.layers[layer].shape, attn_cache_page(r, layer, seq, pos),
                        pos % KV_PAGE, k, v);
 }
 
 static void add_biases(struct forward_pass *r, struct pool *pool,
                        const struct layer_weights *lw) {
     struct model *m = r->m;
-    const struct attn_kind *kind = kind_of(m, lw);
-    const size_t n_q = (size_t)n_heads_of(m, lw) * kind->head_dim, n_kv = n_kv_of(m, lw);
+    const struct attn_kind *kind = attn_kind_of(m, lw);
+    const size_t n_q = (size_t)attn_n_heads(m, lw) * kind->head_dim, n_kv = attn_n_kv(m, lw);
     size_t begin, end;
+    if (on_device(r)) {
+        if (device_records(pool))
+            attn_record_biases(r, lw);
+        pool_barrier(pool);
+        return;
+    }
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             m->k->add(m->q + t * m->ldq, lw->q_bias, n_q);
@@ -206,7 +182,14 @@ static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (m->hp->qk_norm == QK_NORM_ROW && !row_norms(r, pool, thread, lw))
         return false;
     size_t begin, end;
-    while (n_heads_of(m, lw) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    if (attn_finish_is_on_device(r, lw)) {
+        if (attn_n_heads(m, lw) != 0 && device_records(pool))
+            attn_record_finish(r, lw, layer);
+        pool_barrier(pool);
+        return true;
+    }
+    forward_host(r, pool);
+    while (attn_n_heads(m, lw) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             finish_token(r, lw, layer, (uint32_t)t);
             indexer_finish_token(r, lw, layer, (uint32_t)t);
@@ -246,7 +229,10 @@ static bool mla_latents(struct forward_pass *r, struct pool *pool, int thread,
     if (mine.n > 0)
         forward_products(r, pool, list, n_products);
     size_t begin, end;
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
+    const bool device = on_device(r);
+    if (device && mine.n > 0 && device_records(pool))
+        attn_record_low_norm(r, mla);
+    while (!device && pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *row = q_low + t * b->ld_q_low;
             m->k->rmsnorm(row, row, mla->q_a_norm, m->hp->mla.q_rank, m->hp->rms_eps);
@@ -290,8 +276,8 @@ static void mla_finish_token(struct forward_pass *r, const struct layer_weights 
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
     if (lw->has_rope)
         m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
-    m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE,
-                   kv, NULL);
+    m->k->kv_store(&m->kv.layers[layer].shape, attn_cache_page(r, layer, seq, pos),
+                   pos % KV_PAGE, kv, NULL);
     for (uint32_t h = 0; h < latent_heads_of(m) && lw->has_rope; h++)
         m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
                    rope->n_rot, cos, sin, rope->mode);
@@ -302,6 +288,12 @@ static void pack_heads(struct forward_pass *r, struct pool *pool, const struct a
                        const float *x, size_t ldx, size_t head_stride) {
     struct model *m = r->m;
     size_t groups = act_n_groups(r->step->n_tokens), begin, end;
+    if (on_device(r)) {
+        if (device_records(pool))
+            attn_record_head_packs(r, acts, x, ldx, head_stride);
+        pool_barrier(pool);
+        return;
+    }
     while (pool_claim(pool, groups * latent_heads_of(m), 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             forward_pack_group(m, &acts[i / groups], x + i / groups * head_stride, ldx,
@@ -333,7 +325,12 @@ static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (!mla_products(r, pool, thread, lw))
         return false;
     size_t begin, end;
-    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    const bool device = on_device(r) && lw->index == NULL;
+    if (device && device_records(pool))
+        attn_record_latents(r, lw, layer);
+    if (!device)
+        forward_host(r, pool);
+    while (!device && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             mla_finish_token(r, lw, layer, (uint32_t)t);
             indexer_finish_token(r, lw, layer, (uint32_t)t);
@@ -344,7 +341,11 @@ static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
     head_products(r, pool, thread, mla->k_b, b->nope_act, b->q_latent, b->ld_latent,
                   b->latent_stride);
     /* The turning part comes last: the product's last tile may have written over its place. */
-    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    if (on_device(r) && device_records(pool))
+        attn_record_head_copies(r, b->q_latent + hp->mla.kv_rank, b->ld_latent,
+                                b->latent_stride, m->q + hp->mla.nope, m->ldq, key,
+                                hp->rope.n_rot);
+    while (!on_device(r) && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t h = 0; h < latent_heads_of(m); h++)
                 memcpy(b->q_latent + t * b->ld_latent + h * b->latent_stride + hp->mla.kv_rank,
@@ -363,7 +364,9 @@ static void mla_results(struct forward_pass *r, struct pool *pool, int thread,
     size_t pad = round_up(vd, TILE_ROWS), rank = m->hp->mla.kv_rank, begin, end;
     pack_heads(r, pool, b->result_act, b->result, nh * rank, rank);
     head_products(r, pool, thread, mla->v_b, b->result_act, b->heads_out, nh * pad, pad);
-    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    if (on_device(r) && device_records(pool))
+        attn_record_head_copies(r, m->att, nh * vd, vd, b->heads_out, nh * pad, pad, vd);
+    while (!on_device(r) && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t h = 0; h < nh; h++)
                 memcpy(m->att + (t * nh + h) * vd, b->heads_out + (t * nh + h) * pad,
@@ -382,29 +385,6 @@ struct attn_task {
     uint32_t kv;             /* local kv head */
     uint32_t h_begin, h_end; /* local query heads */
 };
-
-/* Where queries lie and results go, for both forms. */
-struct attn_io {
-    const float *q;
-    size_t ldq, q_stride; /* floats from token to token, from head to head */
-    float *out;
-    size_t ldo, o_stride;
-};
-
-static struct attn_io attn_io_of(const struct model *m, const struct layer_weights *lw) {
-    const size_t vd = kind_of(m, lw)->v_dim, ldo = n_heads_of(m, lw) * vd;
-    if (m->hp->mla.kv_rank != 0)
-        return (struct attn_io){
-            m->mla.q_latent, m->mla.ld_latent, m->mla.latent_stride, m->mla.result, ldo, vd};
-    return (struct attn_io){m->q, m->ldq, q_rows_of(m, lw), m->att, ldo, vd};
-}
-
-/* The first position that a query sees whose own is end - 1. */
-static uint32_t first_seen(const struct layer_weights *lw, uint32_t end) {
-    if (lw->chunk != 0)
-        return (end - 1) / lw->chunk * lw->chunk;
-    return lw->window != 0 && end > lw->window ? end - lw->window : 0;
-}
 
 /* Serves those of n queries, token after token, that attend to chosen keys only; the others are
  * what is left of the list, and their number is returned. */
@@ -450,7 +430,7 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
             queries[n++] = (struct attn_query){
                 .q = io.q + t * io.ldq + h * io.q_stride,
                 .out = io.out + t * io.ldo + h * io.o_stride,
-                .begin = first_seen(lw, end),
+                .begin = attn_first_seen(lw, end),
                 .end = end,
                 .sink = lw->sinks != NULL ? lw->sinks[h] : -INFINITY,
             };
@@ -499,8 +479,8 @@ static bool attn_cut_is_coarse(const struct forward_pass *r, const struct attn_c
  * as long as a few share each key and value that is loaded. */
 static struct attn_cut attn_cut_of(const struct forward_pass *r,
                                    const struct layer_weights *lw) {
-    const struct attn_kind *kind = kind_of(r->m, lw);
-    const struct head_share *own = heads_of(r->m, lw);
+    const struct attn_kind *kind = attn_kind_of(r->m, lw);
+    const struct head_share *own = attn_heads_of(r->m, lw);
     uint32_t group = kind->n_heads / kind->n_kv_heads;
     struct attn_cut c = attn_cut_by(own, group, MIN(group, (uint32_t)ATTN_TOGETHER));
     while (c.token_block > 1 && c.token_block * c.head_block > ATTN_LEAST &&
@@ -566,15 +546,23 @@ static void point_at_pages(struct forward_pass *r, uint32_t layer) {
         const struct step_run *seq = &r->step->runs[s];
         uint32_t page = window != 0 ? kv_window_first(window, seq->pos) : 0;
         for (; page * KV_PAGE < seq->pos + seq->n_tokens; page++)
-            m->page_ptrs[seq->page_begin + page] = cache_page(r, layer, seq, page * KV_PAGE);
+            m->page_ptrs[seq->page_begin + page] =
+                attn_cache_page(r, layer, seq, page * KV_PAGE);
     }
 }
 
 static void attend(struct forward_pass *r, struct pool *pool, int thread,
                    const struct layer_weights *lw, uint32_t layer) {
+    if (on_device(r) && !lw->chooses) {
+        if (attn_n_heads(r->m, lw) != 0 && device_records(pool))
+            attn_record(r, lw, layer);
+        pool_barrier(pool);
+        return;
+    }
     struct attn_task task;
     const struct attn_cut cut = attn_cut_of(r, lw);
-    size_t n = n_heads_of(r->m, lw) == 0 ? 0 : attn_n_tasks(r, &cut), begin, end;
+    size_t n = attn_n_heads(r->m, lw) == 0 ? 0 : attn_n_tasks(r, &cut), begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             if (attn_task_at(r, &cut, i, &task) && task.h_begin < task.h_end)
@@ -597,10 +585,11 @@ static bool wide_gates(struct forward_pass *r, struct pool *pool, int thread,
 static void gate_results(struct forward_pass *r, struct pool *pool,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
-    uint32_t nh = n_heads_of(m, lw), hd = kind_of(m, lw)->head_dim,
-             vd = hparams_out_dim(m->hp, kind_of(m, lw)),
-             dim = hparams_gate_dim(m->hp, kind_of(m, lw));
+    uint32_t nh = attn_n_heads(m, lw), hd = attn_kind_of(m, lw)->head_dim,
+             vd = hparams_out_dim(m->hp, attn_kind_of(m, lw)),
+             dim = hparams_gate_dim(m->hp, attn_kind_of(m, lw));
     size_t begin, end;
+    forward_host(r, pool);
     while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / nh, h = i % nh;
@@ -622,6 +611,8 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
         return compressed_forward(r, pool, thread, lw, layer);
     if (thread == 0) { /* while the others begin: barriers follow before anybody looks */
         point_at_pages(r, layer);
+        if (on_device(r))
+            attn_device_tables(r, lw, layer);
         indexer_point_at_pages(r, lw, layer);
     }
     if (m->hp->attn_gate == ATTN_GATE_VALUES && !wide_gates(r, pool, thread, lw))

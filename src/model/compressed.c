@@ -218,6 +218,7 @@ static bool latents(struct forward_pass *r, struct pool *pool, int thread,
     size_t begin, end;
     if (mine.n > 0)
         forward_products(r, pool, list, n_products);
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *row = q_low + t * b->ld_q_low;
@@ -328,6 +329,7 @@ static void make_keys(struct forward_pass *r, struct pool *pool, int thread,
     size_t begin, end;
     if (ratio == 0)
         return;
+    forward_host(r, pool);
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             uint32_t pos;
@@ -406,11 +408,13 @@ static void choose(struct forward_pass *r, struct pool *pool, int thread,
     for (uint32_t first = 0; first < n; first += INDEX_TOGETHER) {
         const size_t together = MIN(n - first, (uint32_t)INDEX_TOGETHER),
                      pieces = div_up(most, 16 * SCORE_PAGES);
+        forward_host(r, pool);
         while (pool_claim(pool, together * pieces, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 score_pages(r, thread, lw, layer, first + (uint32_t)(i / pieces),
                             (uint32_t)(i % pieces) * SCORE_PAGES);
         pool_barrier(pool);
+        forward_host(r, pool);
         while (pool_claim(pool, together, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 choose_blocks(r, lw, first + (uint32_t)i);
@@ -519,6 +523,7 @@ static void attend(struct forward_pass *r, struct pool *pool, int thread,
         block = (uint32_t)div_up(block, 2);
     const size_t n_blocks = div_up(n_heads, block);
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n_tokens * n_blocks, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             const uint32_t h = (uint32_t)(i % n_blocks) * block;
@@ -543,12 +548,14 @@ static void low_rank_output(struct forward_pass *r, struct pool *pool, int threa
     for (uint32_t g = 0; thread == 0 && g < n_groups; g++)
         b->products[g] = (struct product){&lw->compressed->out_a[g], &b->group_act[g],
                                           b->low_out + g * b->low_stride, ld};
+    forward_host(r, pool);
     while (pool_claim(pool, n_parts * n_groups, 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             forward_pack_group(m, &b->group_act[i / n_parts], m->att + i / n_parts * cols,
                                ld_att, (uint32_t)(i % n_parts));
     pool_barrier(pool);
     forward_products(r, pool, b->products, n_groups);
+    forward_host(r, pool);
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t g = 0; g < n_groups; g++)
@@ -566,6 +573,7 @@ bool compressed_forward(struct forward_pass *r, struct pool *pool, int thread,
         return false;
     if (n_heads_of(m, lw) != 0) { /* else nothing is kept here */
         query_products(r, pool, lw);
+        forward_host(r, pool);
         while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
             for (size_t t = begin; t < end; t++)
                 finish_token(r, lw, layer, (uint32_t)t);

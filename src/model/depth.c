@@ -1,7 +1,7 @@
 /* depth.c: residual streams that layers have left. Each half layer reads a mixture of them and of
- * the current one (kernels/depth_mix.h). Before layer l the current stream is kept if l is a
+ * the current one (model/depth_mix.h). Before layer l the current stream is kept if l is a
  * multiple of hparams.mix_block. It begins anew with what the layer's attention gives. */
-#include "kernels/depth_mix.h"
+#include "model/depth_mix.h"
 #include "model/forward.h"
 
 static float *kept_of(const struct model *m, size_t t) {

@@ -5,7 +5,7 @@
  * from them while they are in near caches. Results of [n_tokens, n_ff] are never written to
  * memory in f32. */
 #include "kernels/activation.h"
-#include "model/forward.h"
+#include "model/on_device.h"
 
 #include <math.h>
 
@@ -93,6 +93,9 @@ void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
     const struct model *m = r->m;
     float *scratch = m->ffn_scratch + (size_t)thread * 2 * FFN_FLOATS;
     size_t total = 0, begin, end;
+    if (on_device(r) && device_ffn_up(r, pool, list, n))
+        return;
+    forward_host(r, pool);
     for (size_t i = 0; i < n; i++)
         total += n_tiles_of(list + i);
     while (total != 0 &&
@@ -134,6 +137,7 @@ static bool sparse_gates(struct forward_pass *r, struct pool *pool, int thread,
     const struct product gate = {&lw->ffn.gate, &m->x_act, b->gate_rows, b->ld_gate};
     size_t begin, end;
     forward_products(r, pool, &gate, 1);
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             gate_sums(b->gate_rows + t * b->ld_gate, lw->ffn.gate.n_rows, lw->ffn_segment,
@@ -141,6 +145,7 @@ static bool sparse_gates(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
     if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
         return false;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             const double one = 1.0 / (1 << FIXED_BITS);

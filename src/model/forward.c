@@ -25,6 +25,7 @@
  * microbatches, follows from facts that all ranks know. The second microbatch finds the first
  * one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
+#include "model/on_device.h"
 
 #include "arch/rope_table.h"
 #include "base/clock.h"
@@ -36,9 +37,8 @@
 
 /* ---- the network, on thread 0 ------------------------------------------------------------- */
 
-/* Notes how long the network took, and its error. Always followed by forward_whole(). */
-static void net_done(struct forward_pass *r, enum trace_kind kind, size_t size, uint64_t began,
-                     enum status st) {
+void forward_net_done(struct forward_pass *r, enum trace_kind kind, size_t size, uint64_t began,
+                      enum status st) {
     struct model *m = r->m;
     uint64_t ended = clock_ns();
     m->times.fabric_ns += ended - began;
@@ -53,6 +53,10 @@ static void net_done(struct forward_pass *r, enum trace_kind kind, size_t size, 
  * one more barrier, which that thread has reached as well. */
 bool forward_whole(struct forward_pass *r, struct pool *pool, int thread) {
     bool *told = &r->told[pool_phase(pool) % 2];
+    if (thread == 0 && r->st == ST_OK && r->m->on_device.st != ST_OK) {
+        r->st = r->m->on_device.st;
+        r->err = r->m->on_device.err;
+    }
     if (thread == 0)
         *told = r->st == ST_OK;
     pool_barrier(pool);
@@ -88,19 +92,20 @@ static void sum_wait(struct forward_pass *r) {
     if (sum->st != ST_OK)
         r->err = sum->err;
     trace_note(&m->trace, TRACE_SUM_BESIDE, sum->began_ns, sum->ended_ns, sum->n_values);
-    net_done(r, TRACE_WAIT, sum->n_values, began, sum->st);
+    forward_net_done(r, TRACE_WAIT, sum->n_values, began, sum->st);
 }
 
 bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, size_t n_values) {
     struct model *m = r->m;
     if (m->team == NULL)
         return true;
+    forward_host(r, pool);
     if (thread == 0)
         sum_wait(r);
     if (thread == 0 && r->st == ST_OK) {
         uint64_t began = clock_ns();
-        net_done(r, TRACE_SUM, n_values, began,
-                 fabric_allreduce(m->team, r->acc, n_values, &r->err));
+        forward_net_done(r, TRACE_SUM, n_values, began,
+                         fabric_allreduce(m->team, r->acc, n_values, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
@@ -108,13 +113,14 @@ bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, siz
 /* Each member's own tokens' part of the sum, of a step in one microbatch. */
 static bool sum_own(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
+    forward_host(r, pool);
     if (thread == 0) {
         size_t begin[PLAN_MAX_RANKS + 1];
         for (int i = 0; i <= m->plan.tp; i++)
             begin[i] = r->shard_first[i] * m->ld_acc;
         uint64_t began = clock_ns();
-        net_done(r, TRACE_SUM, begin[m->plan.tp], began,
-                 fabric_reduce_scatter(m->team, r->acc, begin, &r->err));
+        forward_net_done(r, TRACE_SUM, begin[m->plan.tp], began,
+                         fabric_reduce_scatter(m->team, r->acc, begin, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
@@ -123,13 +129,14 @@ static bool sum_own(struct forward_pass *r, struct pool *pool, int thread) {
 static bool tell_rows(struct forward_pass *r, struct pool *pool, int thread,
                       const struct fabric_rows *list, size_t n) {
     struct model *m = r->m;
+    forward_host(r, pool);
     if (thread == 0) {
         size_t size = 0;
         for (size_t i = 0; i < n; i++)
             size += list[i].row_bytes * r->step->n_tokens;
         uint64_t began = clock_ns();
-        net_done(r, TRACE_TELL, size, began,
-                 fabric_allgather(m->team, list, n, r->shard_first, &r->err));
+        forward_net_done(r, TRACE_TELL, size, began,
+                         fabric_allgather(m->team, list, n, r->shard_first, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
@@ -177,11 +184,13 @@ static size_t kept_bytes(const struct forward_pass *r) {
 
 static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
+    forward_host(r, pool);
     if (thread == 0) {
         uint64_t began = clock_ns();
         size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
-        net_done(r, TRACE_RECEIVE, size, began,
-                 fabric_recv(m->f, m->rank - m->plan.tp, residual_all(m), size, &r->err));
+        forward_net_done(
+            r, TRACE_RECEIVE, size, began,
+            fabric_recv(m->f, m->rank - m->plan.tp, residual_all(m), size, &r->err));
         if (r->st == ST_OK && m->kept != NULL)
             r->st = fabric_recv(m->f, m->rank - m->plan.tp, m->kept, kept_bytes(r), &r->err);
         if (r->st == ST_OK)
@@ -192,11 +201,13 @@ static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread)
 
 static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
+    forward_host(r, pool);
     if (thread == 0) {
         uint64_t began = clock_ns();
         size_t size = r->whole->n_tokens * residual_width(m) * sizeof(float);
-        net_done(r, TRACE_SEND, size, began,
-                 fabric_send(m->f, m->rank + m->plan.tp, residual_all(m), size, &r->err));
+        forward_net_done(
+            r, TRACE_SEND, size, began,
+            fabric_send(m->f, m->rank + m->plan.tp, residual_all(m), size, &r->err));
         if (r->st == ST_OK && m->kept != NULL)
             r->st = fabric_send(m->f, m->rank + m->plan.tp, m->kept, kept_bytes(r), &r->err);
         if (r->st == ST_OK)
@@ -207,7 +218,7 @@ static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
 
 /* ---- activations -------------------------------------------------------------------------- */
 
-static void acts_set_tokens(struct acts *a, uint32_t n_tokens) {
+void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
     a->f32.n_tokens = a->q8.n_tokens = n_tokens;
 }
 
@@ -251,7 +262,7 @@ struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n) 
     struct acts p = *a;
     size_t values = (size_t)first * a->f32.n_cols,
            blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
-    acts_set_tokens(&p, n);
+    forward_acts_set_tokens(&p, n);
     if (p.f32.f != NULL)
         p.f32.f += values;
     if (p.q8.q != NULL) {
@@ -277,6 +288,10 @@ void forward_pack_group(const struct model *m, const struct acts *a, const float
 
 void forward_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
                   const float *x, size_t ldx) {
+    if (on_device(r)) {
+        device_pack(r, pool, a, x, ldx);
+        return;
+    }
     const uint32_t n_blocks = n_blocks_of(a);
     const size_t per_group = div_up(n_blocks, PACK_BLOCKS);
     size_t begin, end;
@@ -308,6 +323,10 @@ bool forward_claim_tiles(const struct forward_pass *r, struct pool *pool, size_t
 void forward_products(struct forward_pass *r, struct pool *pool, const struct product *list,
                       size_t n) {
     size_t total = 0, begin, end;
+    if (on_device(r)) {
+        device_products(r, pool, list, n);
+        return;
+    }
     for (size_t i = 0; i < n; i++)
         total += wmat_n_tiles(list[i].w);
     while (forward_claim_tiles(r, pool, total, list[0].w->tile_bytes, &begin, &end)) {
@@ -352,6 +371,10 @@ void forward_fixed_product(struct forward_pass *r, struct pool *pool, int thread
                            const float *bias) {
     struct model *m = r->m;
     size_t begin, end;
+    if (on_device(r)) {
+        device_fixed_product(r, pool, w, segment, x, bias);
+        return;
+    }
     if (w->n_cols == 0) {
         if (thread == 0)
             memset(r->acc, 0, r->step->n_tokens * m->ld_acc * sizeof *r->acc);
@@ -384,15 +407,15 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
                           &m->shared_act,      &m->router_act,    &m->input.mid_act,
                           &m->streams.low_act, &m->mla.q_low_act, &m->moe.latent_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
-        acts_set_tokens(all[k], w->step.n_tokens);
+        forward_acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t g = 0; g < m->compressed.n_groups; g++)
-        acts_set_tokens(&m->compressed.group_act[g], w->step.n_tokens);
+        forward_acts_set_tokens(&m->compressed.group_act[g], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
-        acts_set_tokens(&m->recurrent.out_act[j], w->step.n_tokens);
+        forward_acts_set_tokens(&m->recurrent.out_act[j], w->step.n_tokens);
     for (uint32_t h = 0;
          h < m->share->heads[0].end - m->share->heads[0].begin && m->hp->mla.kv_rank; h++) {
-        acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
-        acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
+        forward_acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
+        forward_acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
     }
 }
 
@@ -404,6 +427,7 @@ static bool sum_and_turn(struct forward_pass *r, struct pool *pool, int thread, 
         return sum_own(r, pool, thread);
     if (r->n_microbatches == 1)
         return forward_team_sum(r, pool, thread, r->step->n_tokens * r->m->ld_acc);
+    forward_host(r, pool);
     if (thread == 0) {
         sum_wait(r);
         if (r->st == ST_OK)
@@ -464,6 +488,8 @@ static bool layer_forward(struct forward_pass *r, struct pool *pool, int thread,
 static bool last_residual(struct forward_pass *r, struct pool *pool, int thread) {
     const struct layer_weights *last = &r->m->w.layers[r->m->w.n_layers - 1];
     for (uint32_t i = 0; i < r->n_microbatches; i++) {
+        if (i > 0)
+            forward_host(r, pool);
         if (i > 0 && thread == 0) {
             sum_wait(r);
             turn_to(r, i);
@@ -504,145 +530,6 @@ static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) 
     if (thread == 0)
         r->st = gguf_check_intact(m->g, &r->err);
     return forward_whole(r, pool, thread);
-}
-
-/* Parts of n rows from the members of the last stage -> rows of the whole vocabulary. */
-static void join_parts(struct model *m, uint32_t n) {
-    const struct plan *plan = &m->plan;
-    const float *part = m->gathered;
-    for (int i = plan->n_ranks - plan->tp; i < plan->n_ranks; i++) {
-        const struct share *sh = &plan->shares[i];
-        size_t width = sh->vocab_end - sh->vocab_begin;
-        for (uint32_t row = 0; row < n; row++)
-            memcpy(m->logits_all + (size_t)row * m->hp->n_vocab + sh->vocab_begin,
-                   part + row * width, width * sizeof(float));
-        part += n * width;
-    }
-}
-
-/* The sign and the payload of a NaN depend on the processor; one leaves as all do. */
-static void unify_nans(float *x, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        x[i] = isnan(x[i]) ? NAN : x[i];
-}
-
-/* Thread 0: this share's logits of n rows to rank 0. */
-static enum status give_logits(struct forward_pass *r, uint32_t n) {
-    struct model *m = r->m;
-    size_t width = m->share->vocab_end - m->share->vocab_begin;
-    /* Rows lie ld_vocab apart: close the gaps. */
-    for (uint32_t row = 1; row < n && width != m->ld_vocab; row++)
-        memmove(m->logits + row * width, m->logits + row * m->ld_vocab, width * sizeof(float));
-    unify_nans(m->logits, n * width);
-    const float *rows = m->logits;
-    if (m->all != NULL) {
-        for (int i = 0; i < m->plan.n_ranks; i++) {
-            const struct share *sh = &m->plan.shares[i];
-            m->part_bytes[i] = (size_t)n * (sh->vocab_end - sh->vocab_begin) * sizeof(float);
-        }
-        bool one_part = n == 1 && m->rank == 0; /* one row's parts already form the row */
-        float *into = one_part ? m->logits_all : m->gathered;
-        TRY(fabric_gather(m->all, 0, m->logits, into, m->part_bytes, &r->err));
-        if (m->rank == 0 && !one_part)
-            join_parts(m, n);
-        rows = m->logits_all;
-    }
-    r->rows = rows;
-    return ST_OK;
-}
-
-/* Thread 0: sends the hidden states of n outputs from the last stage, whose members all have
- * them, to rank 0. */
-static enum status give_hidden(struct forward_pass *r, uint32_t n) {
-    struct model *m = r->m;
-    r->rows = m->out_rows;
-    if (m->plan.pp == 1)
-        return ST_OK;
-    int from = m->plan.n_ranks - m->plan.tp;
-    for (int i = 0; i < m->plan.n_ranks; i++)
-        m->part_bytes[i] = i == from ? (size_t)n * m->hp->n_embd * sizeof(float) : 0;
-    r->rows = m->logits_all;
-    return fabric_gather(m->all, 0, m->out_rows, m->logits_all, m->part_bytes, &r->err);
-}
-
-/* Hands the rows of n outputs to the caller's functions, on rank 0. */
-static void hand_on(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
-                    uint32_t n) {
-    const struct step_sink *sink = r->sink;
-    if (sink == NULL)
-        return;
-    if (thread == 0 && r->rows_wanted)
-        r->rows_wanted = sink->rows(sink->user, first, n, r->rows);
-    size_t width = r->whole->hidden ? r->m->hp->n_embd : r->m->hp->n_vocab, begin, end;
-    while (sink->row != NULL && pool_claim(pool, n, 1, &begin, &end))
-        for (size_t i = begin; i < end; i++)
-            sink->row(sink->user, thread, first + (uint32_t)i, r->rows + i * width);
-    pool_barrier(pool);
-}
-
-/* Threads take pieces of all rows; a step often has only one row. */
-static void cap_logits(struct forward_pass *r, struct pool *pool, uint32_t n) {
-    enum { PIECE = 4096 };
-    struct model *m = r->m;
-    size_t begin, end, n_values = n * m->ld_vocab;
-    if (m->hp->logit_softcap == 0.0f)
-        return;
-    while (pool_claim(pool, div_up(n_values, PIECE), 1, &begin, &end))
-        for (size_t i = begin; i < end; i++)
-            m->k->softcap(m->logits + i * PIECE, m->hp->logit_softcap,
-                          MIN(n_values - i * PIECE, PIECE));
-    pool_barrier(pool);
-}
-
-/* Thread 0 */
-static void suppress(const struct model *m, uint32_t n) {
-    for (size_t row = 0; row < n; row++)
-        for (size_t i = 0; i < m->n_suppressed; i++)
-            m->logits[row * m->ld_vocab + m->suppressed[i]] = -INFINITY;
-}
-
-static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
-                        uint32_t n) {
-    struct model *m = r->m;
-    uint32_t e = m->hp->n_embd;
-    if (m->share->last_stage) {
-        size_t begin, end;
-        if (thread == 0)
-            acts_set_tokens(&m->x_act, n);
-        while (pool_claim(pool, n, 1, &begin, &end))
-            for (size_t i = begin; i < end; i++) {
-                const size_t t = r->whole->outputs[first + i];
-                float *row = m->out_rows + i * e, *x = m->x + t * e;
-                if (m->w.output_score != NULL) {
-                    depth_mix_token(m, row, x, t, hparams_n_kept(m->hp, m->hp->n_layers),
-                                    m->w.output_score);
-                    x = row;
-                }
-                forward_norm(m, row, x, m->w.output_norm);
-                if (!r->whole->hidden)
-                    forward_scale(row, e, m->hp->logit_scale);
-            }
-        pool_barrier(pool);
-        if (!r->whole->hidden)
-            forward_pack(r, pool, &m->x_act, m->out_rows, e);
-        const struct product out = {&m->w.output, &m->x_act, m->logits, m->ld_vocab};
-        if (!r->whole->hidden) {
-            forward_products(r, pool, &out, 1);
-            cap_logits(r, pool, n);
-        }
-    }
-    if (thread == 0) {
-        suppress(m, n);
-        uint64_t began = clock_ns();
-        size_t size =
-            (size_t)n * (r->whole->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
-        net_done(r, TRACE_GATHER, size, began,
-                 r->whole->hidden ? give_hidden(r, n) : give_logits(r, n));
-    }
-    if (!forward_whole(r, pool, thread))
-        return false;
-    hand_on(r, pool, thread, first, n);
-    return true;
 }
 
 static void step_forward(struct forward_pass *r, struct pool *pool, int thread) {
@@ -777,6 +664,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
     microbatch_cut(r.microbatches, r.n_microbatches, step, m->hp->window, m->microbatch_runs);
     turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);
+    device_end_step(&r);
     kv_prefault_step_end(m->kv_prefault);
     kv_prefault_step_end(m->index.kv_prefault);
     kv_prefault_step_end(m->compressed.kv_prefault);

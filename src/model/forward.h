@@ -67,6 +67,10 @@ struct product {
 bool forward_claim_tiles(const struct forward_pass *r, struct pool *pool, size_t n_tiles,
                          size_t tile_bytes, size_t *begin, size_t *end);
 
+/* Before the pool computes: what was recorded on a device has run (on_device.h). Ends with a
+ * barrier; without a device it does nothing. */
+void forward_host(struct forward_pass *r, struct pool *pool);
+
 /* All products of the list, claimed as one row of tiles. */
 void forward_products(struct forward_pass *r, struct pool *pool, const struct product *list,
                       size_t n);
@@ -76,6 +80,9 @@ void forward_products(struct forward_pass *r, struct pool *pool, const struct pr
 void forward_fixed_product(struct forward_pass *r, struct pool *pool, int thread,
                            const struct wmat *w, uint32_t segment, const struct acts *x,
                            const float *bias);
+/* Thread 0: notes how long the network took, and its error. Always followed by forward_whole(). */
+void forward_net_done(struct forward_pass *r, enum trace_kind kind, size_t size, uint64_t began,
+                      enum status st);
 /* A barrier, after thread 0 has done what can fail: are the group and the model's files whole? All
  * threads get the same answer, so that they leave a step together. */
 bool forward_whole(struct forward_pass *r, struct pool *pool, int thread);
@@ -104,6 +111,7 @@ void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t blo
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
+void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens);
 /* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a
  * where it stands alone. */
 struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
@@ -243,6 +251,21 @@ void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
  * expert that is not there: r->st. */
 bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw);
+
+/* outputs.c. Opening: the tokens that the file says never come. */
+enum status outputs_open(struct model *m, struct err *err);
+/* Outputs [first, first + n) of the step, from the last stage to rank 0 and its sink.
+ * False: the group was lost. */
+bool output_rows(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
+                 uint32_t n);
+
+/* The most positions that a token of the step sees. */
+static inline uint32_t forward_longest(const struct step *step) {
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < step->n_runs; s++)
+        n = MAX(n, step->runs[s].pos + step->runs[s].n_tokens);
+    return n;
+}
 
 /* The position of token t of the step. */
 static inline const struct step_run *forward_run_of(const struct step *step, uint32_t t,

@@ -37,7 +37,7 @@ static const struct step_run *run_of(const struct forward_pass *r, uint32_t t, u
     return run;
 }
 
-/* ---- sizes and buffers ----------------------------------------------------------------------- */
+/* ---- sizes and buffers ------------------------------------------------------------------- */
 
 struct kv_shape indexer_shape(const struct hparams *hp, enum kv_type type) {
     return (struct kv_shape){.type = type, .n_kv_heads = 1, .k_dim = hp->indexer.k_dim};
@@ -253,29 +253,23 @@ static void choose(struct forward_pass *r, size_t i) {
                                     : choose_blocks(p, scores_of(b, i), end, chosen);
 }
 
-/* The most positions that a token of the step sees. */
-static uint32_t longest(const struct step *step) {
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < step->n_runs; s++)
-        n = MAX(n, step->runs[s].pos + step->runs[s].n_tokens);
-    return n;
-}
-
 void indexer_choose(struct forward_pass *r, struct pool *pool, int thread,
                     const struct layer_weights *lw) {
     const struct index_buffers *b = &r->m->index;
     const size_t n = (size_t)r->step->n_tokens * b->n_choosers;
-    const uint32_t most = longest(r->step);
+    const uint32_t most = forward_longest(r->step);
     size_t begin, end;
     if (lw->index == NULL || !has_to_choose(&r->m->hp->indexer, most))
         return;
     for (size_t first = 0; first < n; first += INDEX_TOGETHER) {
         const size_t together = MIN(n - first, (size_t)INDEX_TOGETHER),
                      blocks = div_up(most, SCORE_BLOCK);
+        forward_host(r, pool);
         while (pool_claim(pool, together * blocks, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 score_block(r, thread, lw, first + i / blocks, (uint32_t)(i % blocks));
         pool_barrier(pool);
+        forward_host(r, pool);
         while (pool_claim(pool, together, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 choose(r, first + i);
@@ -319,7 +313,8 @@ static enum status pass_on(struct forward_pass *r, bool send) {
 
 enum status indexer_send(struct forward_pass *r) {
     const struct model *m = r->m;
-    if (!goes_on(m, m->share->layer_end) || !has_to_choose(&m->hp->indexer, longest(r->whole)))
+    if (!goes_on(m, m->share->layer_end) ||
+        !has_to_choose(&m->hp->indexer, forward_longest(r->whole)))
         return ST_OK;
     return pass_on(r, true);
 }
@@ -327,7 +322,7 @@ enum status indexer_send(struct forward_pass *r) {
 enum status indexer_receive(struct forward_pass *r) {
     const struct model *m = r->m;
     if (!goes_on(m, m->share->layer_begin) ||
-        !has_to_choose(&m->hp->indexer, longest(r->whole)))
+        !has_to_choose(&m->hp->indexer, forward_longest(r->whole)))
         return ST_OK;
     for (uint32_t t = 0; t < r->whole->n_tokens; t++)
         m->index.n_chosen[t] = m->hp->indexer.top_k; /* of those that have to choose */

@@ -19,6 +19,7 @@ static void pack_embeddings(struct forward_pass *r, struct pool *pool, const str
     struct model *m = r->m;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, r->whole->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             weights_embed_row(&m->w, r->whole->tokens[t], m->normed + t * e);
@@ -50,6 +51,7 @@ void layer_inputs_forward(struct forward_pass *r, struct pool *pool) {
     size_t begin, end;
     pack_embeddings(r, pool, &x);
     forward_products(r, pool, &proj, 1);
+    forward_host(r, pool);
     while (pool_claim(pool, r->whole->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             finish_inputs(m, r->whole->tokens[t], t);
@@ -88,6 +90,7 @@ void layer_input_add(struct forward_pass *r, struct pool *pool,
         return;
     forward_pack(r, pool, &x, r->x + (size_t)mine.begin * e, e);
     forward_products(r, pool, &gate, 1);
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             size_t of_step = r->first + mine.begin + t;
@@ -97,6 +100,7 @@ void layer_input_add(struct forward_pass *r, struct pool *pool,
     pool_barrier(pool);
     forward_pack(r, pool, &mid_act, mid, b->ld_mid);
     forward_products(r, pool, &proj, 1);
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *y = out + t * b->ld_out;

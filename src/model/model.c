@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
+#include "model/on_device.h"
 
 #include <stdio.h>
 
@@ -14,11 +15,14 @@
 struct buffer {
     void *dst; /* void ** in disguise */
     size_t bytes;
+    bool inner;
 };
 
 struct layout {
     struct buffer *list;
-    size_t n, cap, total;
+    size_t n, cap, total, inner_total;
+    bool inner; /* what comes is read and written by products, and by what stands between them:
+                 * nobody but a device that does all of it (device_does_all()) */
     bool failed;
 };
 
@@ -28,8 +32,9 @@ static void want(struct layout *lay, void *dst, size_t n, size_t size) {
         return;
     }
     size_t bytes = round_up(n * size, CACHE_LINE);
-    lay->list[lay->n++] = (struct buffer){dst, bytes};
+    lay->list[lay->n++] = (struct buffer){dst, bytes, lay->inner};
     lay->total += bytes;
+    lay->inner_total += lay->inner ? bytes : 0;
 }
 
 static void want_act(struct layout *lay, struct act *a, enum act_kind kind, size_t n_tokens,
@@ -154,6 +159,7 @@ static enum status alloc_mla(struct model *m, struct layout *lay, const struct a
     b->ld_q_low = round_up(hp->mla.q_rank, TILE_ROWS);
     b->latent_stride = round_up(rank, TILE_ROWS) + hp->rope.n_rot;
     b->ld_latent = heads * b->latent_stride;
+    lay->inner = true;
     want(lay, &b->q_low, n * b->ld_q_low, sizeof(float));
     want_acts(lay, &b->q_low_act, n, hp->mla.q_rank, needs->low);
     for (size_t h = 0; h < heads; h++) {
@@ -163,6 +169,7 @@ static enum status alloc_mla(struct model *m, struct layout *lay, const struct a
     want(lay, &b->q_latent, n * b->ld_latent, sizeof(float));
     want(lay, &b->result, n * heads * rank, sizeof(float));
     want(lay, &b->heads_out, n * heads * round_up(hp->mla.v_dim, TILE_ROWS), sizeof(float));
+    lay->inner = false;
     want(lay, &b->products, heads, sizeof *b->products);
     return ST_OK;
 }
@@ -254,7 +261,9 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->in_order, p->n_latent != 0 ? n : 0, sizeof *b->in_order);
     want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
     want_acts(lay, &m->router_act, n, e, needs->router);
+    lay->inner = true;
     want_acts(lay, &m->shared_act, n, shared, needs->shared);
+    lay->inner = false;
     want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
     want(lay, &m->shared_weights, p->shared_router ? n : 0, sizeof(float));
     b->ld_logits = round_up(p->n_experts, TILE_ROWS);
@@ -272,8 +281,10 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->mid, p->n_experts, sizeof *b->mid);
     want(lay, &b->ups, (size_t)p->n_experts + 1, sizeof *b->ups);
     want(lay, &b->sums, (threads - 1) * MOE_FEW * m->ld_acc, sizeof *b->sums);
+    lay->inner = true;
     want_acts(lay, &b->in_act, rows, in, needs->expert);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
+    lay->inner = false;
 }
 
 static void alloc_layer_inputs(struct model *m, struct layout *lay,
@@ -382,15 +393,35 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     }
     m->scratch_floats = MAX(m->scratch_floats, round_up(indexer_scratch_floats(m), 16));
     m->scratch_floats = MAX(m->scratch_floats, round_up(compressed_scratch_floats(hp), 16));
+    lay->inner = true;
     want(lay, &m->q, n * m->ldq, sizeof(float));
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
-    want(lay, &m->gates, n * m->ld_gates, sizeof(float));
     want(lay, &m->att, n * m->ld_att, sizeof(float));
+    lay->inner = false;
+    want(lay, &m->gates, n * m->ld_gates, sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
     want(lay, &m->microbatch_runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1,
          sizeof *m->microbatch_runs);
     want(lay, &m->attn_scratch, m->scratch_floats * threads, sizeof(float));
+}
+
+static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
+    struct device_buffers *b = &m->on_device;
+    const size_t n = m->cfg.n_tokens_max, n_layers = m->w.n_layers;
+    if (m->cfg.shaders == NULL)
+        return;
+    ff = MAX(ff, m->share->expert_ff_end - m->share->expert_ff_begin);
+    ff = MAX(ff, m->share->shared_end - m->share->shared_begin);
+    b->ld_ff = round_up(ff, TILE_ROWS);
+    lay->inner = true;
+    want(lay, &b->gate, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
+    want(lay, &b->up, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
+    lay->inner = false;
+    want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
+    want(lay, &b->token_pages, n_layers * n, sizeof *b->token_pages);
+    want(lay, &b->slots, n, sizeof *b->slots);
+    want(lay, &b->queries, n_layers * n, sizeof *b->queries);
 }
 
 static void alloc_outputs(struct model *m, struct layout *lay) {
@@ -408,18 +439,31 @@ static void alloc_outputs(struct model *m, struct layout *lay) {
              sizeof(float));
 }
 
-static enum status place(struct model *m, const struct layout *lay, struct err *err) {
-    m->block = mem_huge_alloc(lay->total);
-    if (m->block == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory for step buffers of %.1f MB",
-                       (double)lay->total * 1e-6);
-    m->block_bytes = lay->total;
-    uint8_t *at = m->block;
+/* The inner buffers, or the others, from `at` on. */
+static void place_part(const struct layout *lay, bool inner, uint8_t *at) {
     for (size_t i = 0; i < lay->n; i++) {
+        if (lay->list[i].inner != inner)
+            continue;
         if (lay->list[i].bytes != 0) /* an empty buffer stays NULL */
             memcpy(lay->list[i].dst, &at, sizeof at);
         at += lay->list[i].bytes;
     }
+}
+
+/* The inner buffers are whole pages. */
+static size_t layout_bytes(const struct layout *lay) {
+    return round_up(lay->inner_total, WEIGHTS_PAGE) + lay->total - lay->inner_total;
+}
+
+static enum status place(struct model *m, const struct layout *lay, struct err *err) {
+    m->inner_bytes = round_up(lay->inner_total, WEIGHTS_PAGE);
+    m->block_bytes = layout_bytes(lay);
+    m->block = mem_huge_alloc(m->block_bytes);
+    if (m->block == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers of %.1f MB",
+                       (double)m->block_bytes * 1e-6);
+    place_part(lay, true, m->block);
+    place_part(lay, false, m->block + m->inner_bytes);
     return ST_OK;
 }
 
@@ -453,14 +497,18 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
         need(&needs.x, &m->w.output);
 
     m->ld_acc = MAX(round_up(MAX(e, hp->moe.n_latent), TILE_ROWS), (size_t)2);
-    want(lay, &m->x, n * e, sizeof(float));
+    lay->inner = true;
     want(lay, &m->normed, n * e, sizeof(float));
+    want_acts(lay, &m->x_act, n, e, needs.x);
+    lay->inner = false;
+    want(lay, &m->x, n * e, sizeof(float));
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
     want(lay, &m->ffn_scratch, (size_t)n_threads * 2 * FFN_FLOATS, sizeof(float));
-    want_acts(lay, &m->x_act, n, e, needs.x);
     alloc_attention(m, lay, (size_t)n_threads);
+    lay->inner = true;
     want_acts(lay, &m->att_act, n, m->ld_att, needs.att);
     want_acts(lay, &m->ff_act, n, ff, needs.ffn);
+    lay->inner = false;
     TRY(alloc_mla(m, lay, &needs, err));
     alloc_indexer(m, lay);
     TRY(alloc_compressed(m, lay, &needs, (size_t)n_threads, err));
@@ -470,6 +518,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     alloc_layer_inputs(m, lay, &needs);
     alloc_streams(m, lay, &needs, ff);
     alloc_outputs(m, lay);
+    alloc_device(m, lay, ff);
     return lay->failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers") : ST_OK;
 }
 
@@ -495,30 +544,9 @@ static enum status open_cache(struct model *m, struct err *err) {
         BUG_ON(from < m->share->layer_begin);
         m->kv.layers[i] = m->kv.layers[from - m->share->layer_begin];
     }
-    if (st == ST_OK)
+    if (st == ST_OK && m->shaders == NULL) /* a device has its pages at once */
         m->kv_prefault = kv_prefault_open(&m->kv);
     return st;
-}
-
-/* The tokens that the file says never come. */
-static enum status read_suppressed(struct model *m, struct err *err) {
-    static const char key[] = "tokenizer.ggml.suppress_tokens";
-    struct gguf_array a;
-    if (!m->hp->suppresses || !gguf_has(m->g, key))
-        return ST_OK;
-    TRY(gguf_array(m->g, key, &a, err));
-    if (a.type != GGUF_I32 && a.type != GGUF_U32)
-        return err_set(err, ST_BAD_INPUT, "%s: %s is not a list of tokens", gguf_path(m->g),
-                       key);
-    m->suppressed = mem_calloc(a.n, sizeof *m->suppressed);
-    if (m->suppressed == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory for %s", key);
-    for (size_t i = 0; i < a.n; i++) {
-        int64_t id = gguf_array_int(&a, i);
-        if (id >= m->share->vocab_begin && id < m->share->vocab_end)
-            m->suppressed[m->n_suppressed++] = (int32_t)(id - m->share->vocab_begin);
-    }
-    return ST_OK;
 }
 
 static enum status open_teams(struct model *m, struct err *err) {
@@ -548,7 +576,8 @@ static enum status agree_on_sharding(struct model *m, struct err *err) {
     TRY(fabric_allreduce(m->team, wanted, ARRAY_LEN(wanted), err));
     *x = (struct forms){wanted[0] != 0, wanted[1] != 0};
     *low = (struct forms){wanted[2] != 0, wanted[3] != 0};
-    int64_t n_lacking = lacks(&m->x_act, *x) || lacks(&m->mla.q_low_act, *low);
+    int64_t n_lacking =
+        lacks(&m->x_act, *x) || lacks(&m->mla.q_low_act, *low) || device_keeps_buffers(m);
     TRY(fabric_allreduce(m->team, &n_lacking, 1, err));
     m->shards = n_lacking == 0;
     return ST_OK;
@@ -625,6 +654,7 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     m->g = g;
     m->pool = pool;
     m->k = kernels;
+    m->shaders = cfg->shaders;
     m->f = f;
     enum status st = weights_load(&m->w, g, hp, m->share, cfg->source, pool, cfg->progress,
                                   cfg->progress_user, err);
@@ -643,11 +673,13 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = alloc_buffers(m, err);
     if (st == ST_OK)
+        st = device_share_memory(m, err);
+    if (st == ST_OK)
         recurrent_prepare(m);
     if (st == ST_OK)
         st = make_rope_tables(m, g, err);
     if (st == ST_OK)
-        st = read_suppressed(m, err);
+        st = outputs_open(m, err);
     if (st == ST_OK)
         st = open_teams(m, err);
     if (st == ST_OK)
@@ -666,6 +698,7 @@ void model_close(struct model *m) {
     if (m == NULL)
         return;
     async_worker_close(m->async_worker);
+    device_leave_memory(m);
     if (m->block != NULL)
         mem_huge_free(m->block, m->block_bytes);
     mem_free(m->mla.nope_act);
@@ -696,7 +729,7 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
         uint64_t windows = (uint64_t)cfg->n_pages[KV_WINDOW] * page[KV_WINDOW];
         *out = (struct model_bytes){
             .weights = m.w.packed_bytes + m.w.replicated_bytes,
-            .buffers = lay.total,
+            .buffers = layout_bytes(&lay),
             .kv = (uint64_t)cfg->n_pages[KV_WHOLE] * page[KV_WHOLE] + windows,
             .kv_windows = windows,
             .kv_index = (uint64_t)cfg->n_pages[KV_WHOLE] *
@@ -713,6 +746,10 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     mem_free(m.hyper.act);
     weights_free(&m.w);
     return st;
+}
+
+bool model_device_is_lost(const struct model *m) {
+    return m != NULL && m->on_device.st != ST_OK;
 }
 
 const struct weights *model_weights(const struct model *m) {

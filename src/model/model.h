@@ -61,6 +61,8 @@ struct step_sink {
     void *user;
 };
 
+struct shaders; /* shaders/shaders.h */
+
 struct model_config {
     uint32_t n_tokens_max; /* of a step */
     uint32_t n_ctx;        /* positions of a sequence */
@@ -69,6 +71,7 @@ struct model_config {
     uint32_t n_pages[KV_KINDS];
     uint32_t n_states; /* slots for states; 0 if no layer is recurrent */
     enum kv_type kv_type;
+    struct shaders *shaders; /* the rank's device; NULL: none; borrowed until model_close() */
     const struct file_source *source; /* as weights_load's from; NULL: the file is here */
     void (*progress)(void *user, double fraction);
     void *progress_user;
@@ -130,6 +133,8 @@ enum status model_check_step(const struct model *m, const struct step *step, str
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err);
 
+/* Whether the rank's device was lost, or fails in another way. m may be NULL. */
+bool model_device_is_lost(const struct model *m);
 const struct weights *model_weights(const struct model *m);
 /* Of the cache, index keys included; of these, what layers with a window have. */
 size_t model_kv_bytes(const struct model *m);

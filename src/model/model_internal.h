@@ -8,6 +8,7 @@
 #include "model/model.h"
 #include "model/recurrent_states.h"
 #include "model/router.h"
+#include "shaders/shaders.h"
 #include "weights/recurrent_layout.h"
 
 /* Rows of logits computed and gathered at once. */
@@ -186,6 +187,21 @@ struct moe_buffers {
     uint32_t *in_order; /* [n] 0, 1, 2... */
 };
 
+/* A rank's device (on_device.c). Tables of a step are by layer, since what is recorded reads them
+ * later. */
+struct device_buffers {
+    enum status st; /* the device's, by the thread that waited for it, before a barrier */
+    struct err err;
+    uint64_t *pages;               /* [n_layers, n_pages_max] of a layer's cache */
+    uint64_t *token_pages;         /* [n_layers, n]: where a token's keys and values go */
+    uint32_t *slots;               /* [n]: and in which position of that page */
+    struct shaders_query *queries; /* [n_layers, n] */
+    float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */
+    size_t ld_ff;
+    void **mapped; /* owned: [n_mapped] what the device knows of this rank's memory */
+    size_t n_mapped, cap_mapped;
+};
+
 struct model {
     const struct gguf *g;
     const struct hparams *hp;
@@ -199,6 +215,8 @@ struct model {
     struct model_config cfg;
     struct pool *pool;
     const struct kernels *k;
+    struct shaders *shaders; /* NULL: the pool computes */
+    struct device_buffers on_device;
     struct fabric *f;  /* NULL: alone */
     struct team *team; /* of the stage; NULL if tp == 1 */
     struct team *all;  /* NULL if alone */
@@ -217,10 +235,10 @@ struct model {
 
     /* Step buffers, in one block; n = n_tokens_max, all leading dimensions in elements. */
     uint8_t *block;
-    size_t block_bytes;
-    float *x;                 /* [n, n_embd] residual stream */
-    float *normed;            /* [n, n_embd] */
-    float *q, *k_new, *v_new; /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
+    size_t block_bytes, inner_bytes; /* the first are those of inner buffers (model.c) */
+    float *x;                        /* [n, n_embd] residual stream */
+    float *normed;                   /* [n, n_embd] */
+    float *q, *k_new, *v_new;        /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
     size_t ldq, ldk, ldv;
     float *gates; /* [n, ld_gates]: of the heads, where each has one number */
     size_t ld_gates;

@@ -11,7 +11,7 @@
  * Experts may work in a latent space. Every rank has the matrix into it whole. What the experts
  * give is summed over the team before it is rounded; then each rank computes its rows of the
  * matrix out of it. */
-#include "model/forward.h"
+#include "model/on_device.h"
 
 #include "kernels/activation.h"
 
@@ -42,6 +42,7 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
 static void route_tokens(struct forward_pass *r, struct pool *pool, int thread,
                          const struct moe_weights *w) {
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, r->mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             route_token(r, thread, w, r->mine.begin + t);
@@ -68,6 +69,7 @@ static void route(struct forward_pass *r, struct pool *pool, int thread,
     };
     if (mine.n > 0)
         forward_products(r, pool, list, has_shared ? 3 : 2);
+    forward_host(r, pool);
     if (r->step->n_tokens > 1)
         route_tokens(r, pool, thread, w);
     else if (thread == 0) /* there is nothing to share */
@@ -248,11 +250,33 @@ static void weigh_inputs(const struct acts *in, uint32_t g, const float *weights
             values[c * n + j] = exact_tidy(values[c * n + j] * weights[j]);
 }
 
+/* The same on the device, where they are packed once more: each token's blocks by themselves, so
+ * with the same bits. */
+static bool gather_on_device(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    const struct moe_buffers *b = &m->moe;
+    if (!on_device(r) || r->sharded || m->hp->moe.weighs_input || m->hp->moe.n_latent != 0 ||
+        m->hp->parallel_blocks) /* others have normed them, or they are not what is in normed */
+        return false;
+    const bool records = device_records(pool);
+    for (size_t i = 0; records && i < b->n_active; i++) {
+        const struct act *f32 = &b->in[i].f32, *q8 = &b->in[i].q8;
+        const uint32_t *tokens = b->tokens + b->first[b->active[i]];
+        if (f32->f != NULL)
+            shaders_act_pack_rows(m->shaders, f32, m->normed, m->hp->n_embd, tokens);
+        if (q8->q != NULL)
+            shaders_act_pack_rows(m->shaders, q8, m->normed, m->hp->n_embd, tokens);
+    }
+    pool_barrier(pool);
+    return true;
+}
+
 /* The inputs of each expert, group by group. */
 static void gather_inputs(struct forward_pass *r, struct pool *pool) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, b->n_groups, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             struct moe_group g = b->groups[i];
@@ -392,6 +416,44 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
+/* down_tiles() of all tiles, on the device. Since the router's choice was read, nothing was
+ * recorded that has to do with acc. */
+static void record_down(struct forward_pass *r, const struct moe_weights *w) {
+    struct model *m = r->m;
+    const struct moe_buffers *b = &m->moe;
+    const struct wmat *shared = shared_beside(m, w);
+    if (shared->n_cols != 0)
+        shaders_matmul_fixed(m->shaders, shared, forward_act_for(&m->shared_act, shared),
+                             r->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared));
+    else
+        memset(r->acc, 0, r->step->n_tokens * ld_of(m) * sizeof *r->acc);
+    for (size_t i = 0; i < b->n_active; i++) {
+        const uint32_t e = b->active[i];
+        const struct wmat *down = &w->experts[e].down;
+        shaders_matmul_fixed_add(m->shaders, down, forward_act_for(&b->mid[i], down), r->acc,
+                                 ld_of(m), b->tokens + b->first[e],
+                                 plan_expert_segment(m->hp->moe.n_ff));
+    }
+}
+
+static void down_on_device(struct forward_pass *r, struct pool *pool,
+                           const struct moe_weights *w) {
+    struct model *m = r->m;
+    if (device_records(pool))
+        record_down(r, w);
+    pool_barrier(pool);
+    if (w->down_bias == NULL)
+        return;
+    forward_host(r, pool);
+    const uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
+    if (device_records(pool))
+        for (size_t i = 0; i < m->moe.n_active; i++) {
+            const uint32_t e = m->moe.active[i];
+            add_down_bias(r, r->acc, w->down_bias + (size_t)e * m->hp->n_embd, e, 0, n_tiles);
+        }
+    pool_barrier(pool);
+}
+
 /* The latents, in b->latents, in the form that products read. */
 static void pack_latents(struct forward_pass *r, struct pool *pool) {
     const struct moe_buffers *b = &r->m->moe;
@@ -423,6 +485,7 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
     size_t begin, end;
     if (!forward_team_sum(r, pool, thread, n * b->ld_latents))
         return false;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *row = b->latents + t * b->ld_latents;
@@ -433,6 +496,7 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
         }
     pool_barrier(pool);
     pack_latents(r, pool);
+    forward_host(r, pool);
     while (forward_claim_tiles(r, pool, div_up(m->hp->n_embd, TILE_ROWS),
                                w->latent_up.tile_bytes + w->shared.down.tile_bytes, &begin,
                                &end))
@@ -454,10 +518,12 @@ bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
         plan_experts(r, lw->moe);
     }
     pool_barrier(pool);
-    if (!reads_input(r))
+    if (!reads_input(r) && !gather_on_device(r, pool))
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
-    if (r->step->n_tokens <= MOE_FEW)
+    if (on_device(r))
+        down_on_device(r, pool, lw->moe);
+    else if (r->step->n_tokens <= MOE_FEW)
         down_few(r, pool, thread, lw->moe);
     else
         down(r, pool, lw->moe);

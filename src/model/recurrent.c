@@ -77,6 +77,7 @@ static void out_product(struct forward_pass *r, struct pool *pool, int thread,
                         const struct recurrent_weights *w) {
     struct model *m = r->m;
     size_t begin, end, n_tiles = wmat_n_tiles(&w->out[0]);
+    forward_host(r, pool);
     if (m->recurrent.lay.out_ld == 0) {
         if (thread == 0)
             memset(r->acc, 0, r->step->n_tokens * m->ld_acc * sizeof *r->acc);
@@ -180,6 +181,7 @@ static void convolve_block(struct forward_pass *r, const struct recurrent_weight
 static void convolve(struct forward_pass *r, struct pool *pool,
                      const struct recurrent_weights *w) {
     size_t n = n_conv_blocks(&r->m->recurrent.lay), begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n * r->step->n_runs, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t run = i / n;
@@ -305,6 +307,7 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
     const struct recurrent_layout *lay = &m->recurrent.lay;
     const uint32_t n = r->step->n_tokens, v_dim = p->v_dim, per = p->n_heads / p->n_groups;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             int64_t *sums = r->acc + t * p->n_groups;
@@ -318,6 +321,7 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
     if (!m->recurrent.groups_whole &&
         !forward_team_sum(r, pool, thread, (size_t)n * p->n_groups))
         return false;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t i = 0; i < lay->n_heads; i++) {
@@ -383,6 +387,7 @@ static void recur(struct forward_pass *r, struct pool *pool,
     const struct recurrent_layout *lay = &r->m->recurrent.lay;
     size_t blocks = div_up(r->m->hp->recurrent.v_dim, BLOCK_COLS), begin, end;
     size_t per_run = blocks * lay->n_heads;
+    forward_host(r, pool);
     while (pool_claim(pool, per_run * r->step->n_runs, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t run = i / per_run;
@@ -407,6 +412,7 @@ static void heads_forward(struct forward_pass *r, struct pool *pool,
     const struct recurrent_layout *lay = &m->recurrent.lay;
     const bool delta = m->hp->recurrent.kind == RECURRENT_DELTA;
     size_t n = (size_t)r->step->n_tokens * lay->n_heads, begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, n, 4, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             float *row = m->recurrent.rows + i / lay->n_heads * lay->ld;
@@ -414,6 +420,7 @@ static void heads_forward(struct forward_pass *r, struct pool *pool,
         }
     pool_barrier(pool);
     recur(r, pool, w);
+    forward_host(r, pool);
     while (pool_claim(pool, n, 4, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / lay->n_heads;

@@ -1,7 +1,7 @@
 /* residual.c: The residual stream between the products of a step. Sums come out of fixed point
  * and through the norms behind a block. Then they are normed and packed for the next block. In
  * a sharded step each rank does this for its own tokens. */
-#include "model/forward.h"
+#include "model/on_device.h"
 
 #include "base/exact.h"
 #include "base/prefetch.h"
@@ -65,6 +65,51 @@ static void add_result(const struct forward_pass *r, uint32_t t, const struct re
     }
 }
 
+/* Of this rank's tokens, on the device. */
+static void record_result(const struct forward_pass *r, const struct result *res) {
+    const struct model *m = r->m;
+    struct shaders *s = m->shaders;
+    const uint32_t e = m->hp->n_embd, first = r->mine.begin, n = r->mine.n;
+    const struct rows x = {r->x + (size_t)first * e, e}, y = {m->normed + (size_t)first * e, e};
+    const int64_t *acc = r->acc + (size_t)first * m->ld_acc;
+    const size_t of_step = (size_t)(r->first + first) * e;
+    if (res->post_norm == NULL && m->hp->residual_scale == 1.0f) {
+        shaders_fixed_add(s, x, acc, m->ld_acc, e, n);
+    } else {
+        shaders_fixed_get(s, y, acc, m->ld_acc, e, n);
+        if (res->norm != NULL) {
+            shaders_rmsnorm(s, y, y, res->norm, e, n, m->hp->rms_eps);
+            shaders_add(s, y, (struct rows){m->beside + of_step, e}, e, n);
+        }
+        if (res->post_norm != NULL)
+            shaders_rmsnorm(s, y, y, res->post_norm, e, n, m->hp->rms_eps);
+        shaders_scale(s, y, m->hp->residual_scale, e, n);
+        shaders_add(s, x, y, e, n);
+    }
+    if (res->scale != NULL)
+        shaders_scale(s, x, *res->scale, e, n);
+    if (res->laurel) {
+        shaders_add(s, x, (struct rows){m->streams.laurel + of_step, e}, e, n);
+        shaders_scale(s, x, 1.0f / sqrtf(2.0f), e, n);
+    }
+}
+
+/* norm_pack() without a mixture, and packing, on the device. */
+static void record_norm(const struct forward_pass *r, const struct result *res,
+                        const float *w) {
+    const struct model *m = r->m;
+    const uint32_t e = m->hp->n_embd;
+    const size_t at = (size_t)r->mine.begin * e;
+    const struct rows x = {r->x + at, e}, y = {m->normed + at, e};
+    if (res != NULL)
+        record_result(r, res);
+    if (w != NULL)
+        shaders_rmsnorm(m->shaders, y, x, w, e, r->mine.n, m->hp->rms_eps);
+    else
+        shaders_copy(m->shaders, y.p, e * sizeof *y.p, x.p, e * sizeof *x.p, e * sizeof *x.p,
+                     r->mine.n);
+}
+
 static uint32_t x_blocks(const struct model *m) {
     return (uint32_t)div_up(m->x_act.f32.n_cols, ACT_BLOCK);
 }
@@ -92,8 +137,17 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
     struct model *m = r->m;
     const struct tokens mine = r->mine;
     const bool alone = r->step->n_tokens == 1;
+    const struct acts packed = forward_acts_part(&m->x_act, mine.begin, mine.n);
     uint32_t e = m->hp->n_embd;
     size_t begin, end;
+    if (on_device(r) && mixed->score == NULL && !m->hp->arch->layer_norm) {
+        if (mine.n != 0 && device_records(pool))
+            record_norm(r, res, w);
+        pool_barrier(pool);
+        forward_pack(r, pool, &packed, m->normed + (size_t)mine.begin * e, e);
+        return;
+    }
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             if (res != NULL && alone)
@@ -115,14 +169,19 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
     pool_barrier(pool);
     if (alone)
         return;
-    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
-    forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
+    forward_pack(r, pool, &packed, m->normed + (size_t)mine.begin * e, e);
 }
 
 /* For this rank's tokens: x takes in the result in acc. */
 static void take_result(struct forward_pass *r, struct pool *pool, const struct result *res) {
     const struct tokens mine = r->mine;
     size_t begin, end;
+    if (on_device(r)) {
+        if (mine.n != 0 && device_records(pool))
+            record_result(r, res);
+        pool_barrier(pool);
+        return;
+    }
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
             add_result(r, (uint32_t)t, res);
@@ -152,6 +211,7 @@ static void keep_beside(struct forward_pass *r, struct pool *pool) {
     const struct tokens mine = r->mine;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
             memcpy(m->beside + (r->first + t) * e, m->normed + t * e, e * sizeof *m->beside);
@@ -218,6 +278,7 @@ void residual_set_beside(struct forward_pass *r, struct pool *pool,
     const struct tokens mine = r->mine;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             float *y = m->beside + (r->first + t) * e, *in = m->router_in + t * e;

@@ -51,6 +51,7 @@ void streams_begin(struct forward_pass *r, struct pool *pool) {
     for (uint32_t i = 1; i < m->hp->n_streams; i++) {
         const struct product p = {&m->w.stream_in[i - 1], &x, b->square, b->ld_square};
         forward_products(r, pool, &p, 1);
+        forward_host(r, pool);
         while (pool_claim(pool, n_tokens, 1, &begin, &end))
             for (size_t t = begin; t < end; t++) {
                 float *s = streams_of(m, t);
@@ -72,6 +73,7 @@ void streams_end(struct forward_pass *r, struct pool *pool) {
         const struct product p = {&m->w.stream_out[i - 1], &x, b->square, b->ld_square};
         forward_pack(r, pool, &x, b->all + (size_t)i * e, (size_t)n * e);
         forward_products(r, pool, &p, 1);
+        forward_host(r, pool);
         while (pool_claim(pool, n_tokens, 1, &begin, &end))
             for (size_t t = begin; t < end; t++) {
                 const float *s = streams_of(m, t);
@@ -118,6 +120,7 @@ static void each_of_mine(struct forward_pass *r, struct pool *pool,
     struct model *m = r->m;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
+    forward_host(r, pool);
     while (pool_claim(pool, r->mine.n, 1, &begin, &end))
         for (size_t t = r->mine.begin + begin; t < r->mine.begin + end; t++)
             fn(m, w, r->first + t, r->x + t * e, m->normed + t * e);
@@ -146,6 +149,7 @@ void streams_laurel(struct forward_pass *r, struct pool *pool, const struct laye
     forward_products(r, pool, &down, 1);
     forward_pack(r, pool, &low_act, low, b->ld_low);
     forward_products(r, pool, &up, 1);
+    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *l = b->laurel + (r->first + mine.begin + t) * e;

@@ -53,6 +53,7 @@ void weights_free(struct weights *w) {
         mem_free(w->owned[i]);
     mem_free(w->owned);
     mem_free(w->layers);
+    mem_free(w->piece_at);
     if (w->block != NULL)
         mem_huge_free(w->block, w->block_bytes);
     struct rows_here *here[] = {&w->embd_here, &w->input_here};

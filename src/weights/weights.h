@@ -174,6 +174,8 @@ struct layer_weights {
     bool has_kv;             /* keys and values of its own */
 };
 
+#define WEIGHTS_PAGE 4096
+
 struct weights {
     uint32_t n_layers; /* of the stage */
     struct layer_weights *layers;
@@ -199,10 +201,14 @@ struct weights {
 
     void **owned; /* the arrays above */
     size_t n_owned, cap_owned;
-    uint8_t *block; /* owned: all matrices and vectors */
-    size_t block_bytes;
-    size_t packed_bytes;     /* matrices */
-    size_t replicated_bytes; /* norms, biases, factors */
+    /* owned: all matrices, from pieces of whole pages (WEIGHTS_PAGE) that begin at piece_at
+     * [n_pieces], and then, from matrix_bytes on, all vectors */
+    uint8_t *block;
+    size_t block_bytes, matrix_bytes;
+    size_t *piece_at, n_pieces, cap_pieces; /* owned */
+    bool has_type[QT_N];                    /* of some matrix */
+    size_t packed_bytes;                    /* matrices */
+    size_t replicated_bytes;                /* norms, biases, factors */
     double token_bytes; /* of the matrices, read for one token: of the experts, those used */
     double token_macs;
 };

@@ -261,7 +261,7 @@ static enum status copy_vectors(struct weights_loader *ld, struct err *err) {
             TRY(fetch_whole_rows(ld, v->t, 0, v->n_rows, &here, &bytes, err));
             t = &here;
         }
-        float *dst = (float *)(void *)(ld->block + v->offset);
+        float *dst = (float *)(void *)(ld->block + ld->w->matrix_bytes + v->offset);
         for (uint32_t r = 0; r < v->n_rows; r++)
             copy_row(t, r, v->begin, v->n, dst + r * v->dst_stride);
         mem_free(bytes);
@@ -271,6 +271,9 @@ static enum status copy_vectors(struct weights_loader *ld, struct err *err) {
 }
 
 enum status weights_fill(struct weights_loader *ld, struct pool *pool, struct err *err) {
+    struct weights *w = ld->w;
+    w->matrix_bytes = round_up(ld->block_bytes, WEIGHTS_PAGE);
+    ld->block_bytes = w->matrix_bytes + round_up(ld->vec_bytes, WEIGHTS_PAGE);
     ld->block = mem_huge_alloc(ld->block_bytes);
     if (ld->block == NULL)
         return err_set(err, ST_NO_MEMORY, "%s: no memory for this rank's %.1f GB of weights",

@@ -48,7 +48,8 @@ struct weights_loader {
     size_t n_vecs, cap_vecs;
     struct weight_table *tables;
     size_t n_tables, cap_tables;
-    size_t block_bytes, n_tiles;
+    /* The block: matrices, then vectors, each part of whole pages. */
+    size_t block_bytes, vec_bytes, n_tiles;
     uint8_t *block;
     size_t row_buf_bytes;           /* of the longest row that must be made (rows.h) */
     uint8_t *row_bufs;              /* [n_threads][16][row_buf_bytes] */

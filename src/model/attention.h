@@ -1,0 +1,84 @@
+/* attention.h: what attention.c and attention_device.c both ask of a layer. */
+#ifndef LOCKSTEP_MODEL_ATTENTION_H
+#define LOCKSTEP_MODEL_ATTENTION_H
+
+#include "model/on_device.h"
+
+static inline const struct attn_kind *attn_kind_of(const struct model *m,
+                                                   const struct layer_weights *lw) {
+    return &m->hp->attn[lw->attn];
+}
+
+static inline const struct head_share *attn_heads_of(const struct model *m,
+                                                     const struct layer_weights *lw) {
+    return &m->share->heads[lw->attn];
+}
+
+static inline uint32_t attn_n_heads(const struct model *m, const struct layer_weights *lw) {
+    return attn_heads_of(m, lw)->end - attn_heads_of(m, lw)->begin;
+}
+
+static inline uint32_t attn_n_kv(const struct model *m, const struct layer_weights *lw) {
+    return attn_heads_of(m, lw)->kv_end - attn_heads_of(m, lw)->kv_begin;
+}
+
+static inline uint32_t attn_q_rows(const struct model *m, const struct layer_weights *lw) {
+    return hparams_q_rows(m->hp, attn_kind_of(m, lw));
+}
+
+static inline uint8_t *attn_cache_page(const struct forward_pass *r, uint32_t layer,
+                                       const struct step_run *seq, uint32_t pos) {
+    const struct step *step = r->step;
+    uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
+    if (window == 0)
+        id = step->pages[seq->page_begin + page];
+    else
+        id = step->window_pages[seq->window_begin + page - kv_window_first(window, seq->pos)];
+    return kv_page(&r->m->kv, layer, id);
+}
+
+/* The first position that a query sees whose own is end - 1. */
+static inline uint32_t attn_first_seen(const struct layer_weights *lw, uint32_t end) {
+    if (lw->chunk != 0)
+        return (end - 1) / lw->chunk * lw->chunk;
+    return lw->window != 0 && end > lw->window ? end - lw->window : 0;
+}
+
+/* Where queries lie and results go, for both forms. */
+struct attn_io {
+    const float *q;
+    size_t ldq, q_stride; /* floats from token to token, from head to head */
+    float *out;
+    size_t ldo, o_stride;
+};
+
+static inline struct attn_io attn_io_of(const struct model *m, const struct layer_weights *lw) {
+    const size_t vd = attn_kind_of(m, lw)->v_dim, ldo = attn_n_heads(m, lw) * vd;
+    if (m->hp->mla.kv_rank != 0)
+        return (struct attn_io){
+            m->mla.q_latent, m->mla.ld_latent, m->mla.latent_stride, m->mla.result, ldo, vd};
+    return (struct attn_io){m->q, m->ldq, attn_q_rows(m, lw), m->att, ldo, vd};
+}
+
+/* attention_device.c, for the thread that records: biases, what attention.c's finish_token() does
+ * for all tokens, attention to all positions. */
+bool attn_finish_is_on_device(const struct forward_pass *r, const struct layer_weights *lw);
+void attn_record_biases(const struct forward_pass *r, const struct layer_weights *lw);
+void attn_record_finish(const struct forward_pass *r, const struct layer_weights *lw,
+                        uint32_t layer);
+void attn_record(const struct forward_pass *r, const struct layer_weights *lw, uint32_t layer);
+/* Of latent attention: the norm of this rank's low-rank queries, finish_token(), packing of each
+ * head's first `width` columns, and n floats of each head from one place to another. */
+void attn_record_low_norm(const struct forward_pass *r, const struct mla_weights *mla);
+void attn_record_latents(const struct forward_pass *r, const struct layer_weights *lw,
+                         uint32_t layer);
+void attn_record_head_packs(const struct forward_pass *r, const struct acts *acts,
+                            const float *x, size_t ldx, size_t head_stride);
+void attn_record_head_copies(const struct forward_pass *r, float *to, size_t ldt,
+                             size_t to_stride, const float *from, size_t ldf,
+                             size_t from_stride, uint32_t n);
+/* Thread 0, before a barrier: where the device finds this layer's pages, and each token's place. */
+void attn_device_tables(const struct forward_pass *r, const struct layer_weights *lw,
+                        uint32_t layer);
+
+#endif

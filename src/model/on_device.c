@@ -1,0 +1,193 @@
+/* on_device.c: records the products, packing and FFNs of a step on the rank's device, and shares
+ * the rank's memory with it. */
+#include "model/on_device.h"
+
+#include "base/mem.h"
+
+bool device_records(struct pool *pool) {
+    size_t begin, end;
+    return pool_claim(pool, 1, 1, &begin, &end);
+}
+
+void forward_host(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    if (m->shaders == NULL)
+        return;
+    if (device_records(pool) && m->on_device.st == ST_OK)
+        m->on_device.st = device_finish(shaders_device(m->shaders), &m->on_device.err);
+    pool_barrier(pool);
+}
+
+void device_end_step(struct forward_pass *r) {
+    struct model *m = r->m;
+    if (m->shaders == NULL)
+        return;
+    if (m->on_device.st == ST_OK)
+        m->on_device.st = device_finish(shaders_device(m->shaders), &m->on_device.err);
+    if (r->st == ST_OK && m->on_device.st != ST_OK) {
+        r->st = m->on_device.st;
+        r->err = m->on_device.err;
+    }
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+void device_products(struct forward_pass *r, struct pool *pool, const struct product *list,
+                     size_t n) {
+    struct shaders *s = r->m->shaders;
+    const bool records = device_records(pool);
+    bool beside = false;
+    for (size_t i = 0; records && i < n; i++) {
+        const struct product *p = &list[i];
+        if (p->w->n_rows == 0 || p->w->n_cols == 0)
+            continue;
+        shaders_matmul(s, p->w, forward_act_for(p->x, p->w), p->y, p->ldy, beside);
+        beside = true;
+    }
+    pool_barrier(pool);
+}
+
+void device_fixed_product(struct forward_pass *r, struct pool *pool, const struct wmat *w,
+                          uint32_t segment, const struct acts *x, const float *bias) {
+    struct model *m = r->m;
+    const uint32_t n = r->step->n_tokens;
+    if (w->n_cols == 0)
+        forward_host(r, pool); /* which still has to read what is in acc */
+    if (device_records(pool)) {
+        if (w->n_cols == 0)
+            memset(r->acc, 0, n * m->ld_acc * sizeof *r->acc);
+        else
+            shaders_matmul_fixed(m->shaders, w, forward_act_for(x, w), r->acc, m->ld_acc,
+                                 segment);
+        if (bias != NULL)
+            shaders_fixed_bias(m->shaders, r->acc, m->ld_acc, bias, m->hp->n_embd, n);
+    }
+    pool_barrier(pool);
+}
+
+void device_record_pack(struct shaders *s, const struct acts *a, const float *x, size_t ldx) {
+    if (a->f32.f != NULL)
+        shaders_act_pack(s, &a->f32, x, ldx);
+    if (a->q8.q != NULL)
+        shaders_act_pack(s, &a->q8, x, ldx);
+}
+
+void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
+                 const float *x, size_t ldx) {
+    if (a->f32.n_tokens != 0 && device_records(pool))
+        device_record_pack(r->m->shaders, a, x, ldx);
+    pool_barrier(pool);
+}
+
+/* ---- the first half of an FFN ------------------------------------------------------------ */
+
+/* n tokens from `first` on. */
+static void record_up(const struct model *m, const struct ffn_up *u, uint32_t first,
+                      uint32_t n) {
+    struct shaders *s = m->shaders;
+    const struct device_buffers *b = &m->on_device;
+    const struct acts x = forward_acts_part(u->x, first, n),
+                      out = forward_acts_part(u->out, first, n);
+    const struct rows gate = {b->gate, b->ld_ff}, up = {b->up, b->ld_ff};
+    const uint32_t width = u->gate->n_rows;
+    shaders_matmul(s, u->gate, forward_act_for(&x, u->gate), gate.p, gate.ld, false);
+    if (u->up->n_rows != 0)
+        shaders_matmul(s, u->up, forward_act_for(&x, u->up), up.p, up.ld, true);
+    if (u->gate_bias != NULL)
+        shaders_add_vector(s, gate, u->gate_bias, width, n);
+    if (u->gate_bias != NULL && u->up_bias != NULL)
+        shaders_add_vector(s, up, u->up_bias, width, n);
+    shaders_activate(s, m->hp->ffn_act, m->hp->situ, u->limit, gate, up, width, n);
+    if (u->weights != NULL)
+        shaders_scale_rows(s, gate, u->weights + first, width, n);
+    device_record_pack(s, &out, gate.p, gate.ld);
+}
+
+bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_up *list,
+                   size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (list[i].gate_rows != NULL)
+            return false;
+    const bool records = device_records(pool);
+    for (size_t i = 0; records && i < n; i++) {
+        const uint32_t n_tokens = list[i].x->f32.n_tokens;
+        for (uint32_t t = 0; t < n_tokens && list[i].gate->n_rows != 0; t += DEVICE_FFN_TOKENS)
+            record_up(r->m, &list[i], t, MIN(n_tokens - t, (uint32_t)DEVICE_FFN_TOKENS));
+    }
+    pool_barrier(pool);
+    return true;
+}
+
+/* ---- memory ------------------------------------------------------------------------------ */
+
+/* What is in host memory that the device reads over a bus is slow, so what a device alone uses
+ * lies in its own. An operation that the pool does for it needs both to see the same bytes. */
+static bool layer_is_whole(const struct model *m, const struct layer_weights *lw) {
+    return lw->recurrent == NULL && lw->index == NULL && !lw->chooses &&
+           lw->compressed == NULL && !lw->sparse && lw->attn_hyper.scale == NULL &&
+           lw->ffn_hyper.scale == NULL && lw->attn_score == NULL && lw->ffn_score == NULL &&
+           (lw->moe == NULL || (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input));
+}
+
+static bool device_does_all(const struct model *m) {
+    const struct hparams *hp = m->hp;
+    bool all = !hp->arch->layer_norm && hp->qk_norm != QK_NORM_ROW &&
+               hp->qk_norm != QK_NORM_PLAIN && !hp->v_norm && hp->query_growth.scale == 0.0f &&
+               hp->attn_gate == ATTN_GATE_NONE && hp->n_streams == 0 &&
+               hp->n_layer_input == 0 && !hp->parallel_blocks;
+    for (uint32_t i = 0; i < m->w.n_layers; i++)
+        all &= layer_is_whole(m, &m->w.layers[i]);
+    return all;
+}
+
+bool device_keeps_buffers(const struct model *m) {
+    return m->shaders != NULL && !device_info(shaders_device(m->shaders))->unified &&
+           device_does_all(m);
+}
+
+static enum status share(struct model *m, void *p, size_t bytes, enum device_place place,
+                         struct err *err) {
+    struct device_buffers *b = &m->on_device;
+    if (p == NULL || bytes == 0)
+        return ST_OK;
+    if (!mem_reserve(&b->mapped, &b->cap_mapped, b->n_mapped + 1, sizeof *b->mapped))
+        return err_set(err, ST_NO_MEMORY, "no memory for a list of what a device knows");
+    TRY(device_map(shaders_device(m->shaders), p, round_up(bytes, WEIGHTS_PAGE), place, err));
+    b->mapped[b->n_mapped++] = p;
+    return ST_OK;
+}
+
+static size_t piece_end(const struct weights *w, size_t i) {
+    return i + 1 < w->n_pieces ? w->piece_at[i + 1] : w->matrix_bytes;
+}
+
+static enum status share_weights(struct model *m, enum device_place place, struct err *err) {
+    const struct weights *w = &m->w;
+    for (size_t i = 0; i < w->n_pieces; i++)
+        TRY(share(m, w->block + w->piece_at[i], piece_end(w, i) - w->piece_at[i], place, err));
+    return share(m, w->block + w->matrix_bytes, w->block_bytes - w->matrix_bytes, DEVICE_SHARED,
+                 err);
+}
+
+enum status device_share_memory(struct model *m, struct err *err) {
+    if (m->shaders == NULL)
+        return ST_OK;
+    const enum device_place place = device_keeps_buffers(m) ? DEVICE_COPY : DEVICE_SHARED;
+    for (int type = 0; type < QT_N; type++)
+        if (m->w.has_type[type])
+            TRY(shaders_prepare(m->shaders, (enum qtype)type, err));
+    TRY(share_weights(m, place, err));
+    TRY(share(m, m->kv.data, m->kv.data_bytes, place, err));
+    TRY(share(m, m->block, m->inner_bytes, place, err));
+    return share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
+                 err);
+}
+
+void device_leave_memory(struct model *m) {
+    struct device_buffers *b = &m->on_device;
+    for (size_t i = 0; i < b->n_mapped; i++)
+        device_unmap(shaders_device(m->shaders), b->mapped[i]);
+    mem_free(b->mapped);
+    b->mapped = NULL;
+    b->n_mapped = b->cap_mapped = 0;
+}

@@ -1,0 +1,46 @@
+/* on_device.h: the operations of a step on a device, for a rank that has one
+ * (model_config.shaders).
+ *
+ * A step is the same sequence of operations on the pool and on a device. An operation that is here
+ * is recorded by one of the threads, and runs later, in order. One that is not here is computed by
+ * the pool: forward_host() before it waits for all that was recorded. The step's buffers, the
+ * weights and the cache are memory that both read and write, so nothing is copied in between. */
+#ifndef LOCKSTEP_MODEL_ON_DEVICE_H
+#define LOCKSTEP_MODEL_ON_DEVICE_H
+
+#include "model/forward.h"
+
+static inline bool on_device(const struct forward_pass *r) {
+    return r->m->shaders != NULL;
+}
+
+/* Whether this thread is the one that records; a barrier follows. */
+bool device_records(struct pool *pool);
+
+/* The thread that records: packs a from x [n_tokens, ldx] in each form. */
+void device_record_pack(struct shaders *s, const struct acts *a, const float *x, size_t ldx);
+
+/* As the functions of forward.h and ffn.c whose names they have. Each ends with a barrier. */
+void device_products(struct forward_pass *r, struct pool *pool, const struct product *list,
+                     size_t n);
+void device_fixed_product(struct forward_pass *r, struct pool *pool, const struct wmat *w,
+                          uint32_t segment, const struct acts *x, const float *bias);
+void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
+                 const float *x, size_t ldx);
+/* False: an entry of the list needs what only the pool does, and nothing was done. */
+bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_up *list,
+                   size_t n);
+
+/* After the threads: nothing is left recorded; an error of the device is the step's. */
+void device_end_step(struct forward_pass *r);
+
+/* Whether the weights' matrices, the cache and the inner buffers are the device's alone: it does
+ * all that touches them. */
+bool device_keeps_buffers(const struct model *m);
+
+/* Opening: what it needs of the step's buffers, and the memory that it shares with the device. */
+#define DEVICE_FFN_TOKENS (16 * ACT_GROUP) /* that go through an FFN's middle together */
+enum status device_share_memory(struct model *m, struct err *err);
+void device_leave_memory(struct model *m);
+
+#endif
