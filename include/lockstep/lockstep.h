@@ -129,6 +129,10 @@ struct lockstep_options {
     int n_chunk;   /**< prompt tokens computed at once; 0: 512. Never changes the bits */
     /** How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
     const char *kv;
+    /** The device that each rank computes on: "cpu", part of a name or a number that
+     * `lockstep devices` shows, or "auto" (a graphics processor if there is one); one for all
+     * ranks, or a list with commas of one for each. NULL: cpu. Never changes the bits. */
+    const char *devices;
     /** Makes every link worse, to show the effect of a wire: "latency=300us,bandwidth=10Gbit"
      * (also jitter, loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the
      * links as they are. */

@@ -35,6 +35,7 @@ int cmd_inspect(int argc, char **argv);
 int cmd_quantize(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_fabric(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);

@@ -53,6 +53,11 @@ const struct cli_option session_split_options[] = {
                "how a mixture of experts is split: a slice of each\n"
                "expert, or whole experts (default auto: slice). Never\n"
                "changes the bits"),
+    CLI_TEXT(0, "device", "NAME[,NAME..]", &session_args.devices,
+             "what each rank computes on: cpu (default), a name or\n"
+             "number that lockstep devices shows, or auto: a graphics\n"
+             "processor if there is one. One name for all ranks, or\n"
+             "one for each. Never changes the bits"),
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, POOL_MAX_THREADS,
             "threads per rank (default: the cores, divided among\n"
             "the ranks of this machine)"),
@@ -191,6 +196,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
     opt.parallel = a->parallel;
     opt.link = a->link;
     opt.experts = a->experts;
+    opt.devices = a->devices;
     opt.emulate_link = a->emulate;
     opt.silence_ms = a->silence_ms;
     opt.failover = a->failover;

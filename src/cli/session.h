@@ -13,7 +13,7 @@ struct session_args {
     bool anywhere;    /* the model need not be on this machine: model is the word itself */
     int n_ranks;      /* 0: as --split or --parallel say, else 1 */
     struct cli_list split;
-    const char *parallel, *link, *emulate, *experts, *kv;
+    const char *parallel, *link, *emulate, *experts, *kv, *devices;
     const char *hosts, *nodes, *weights, *join, *secret_file, *rdma_matrix;
     /* a file that rank 0 will write, named by the command: known to be writable when the model
      * opens */

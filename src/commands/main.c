@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "ranks/launch.h"
+#include "shaders/shaders.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -38,6 +39,7 @@ static const struct subcommand subcommands[] = {
     {"quantize", cmd_quantize, "converts a model file to another weight type"},
     {"synth", cmd_synth, "writes a model with a true shape and random weights"},
     {"fabric", cmd_fabric, "measures the links between ranks"},
+    {"devices", cmd_devices, "lists the devices (GPUs) of this machine"},
     {"node", cmd_node, "makes this machine part of a cluster"},
     {"nodes", cmd_nodes, "lists the machines of the cluster"},
     {"models", cmd_models, "lists the models of the cluster"},
@@ -85,15 +87,18 @@ static const struct {
     {"LOCKSTEP_WORKER", "the program to start for ranks above 0"},
     {"LOCKSTEP_IBVERBS", "the library of --link verbs, instead of the system's libibverbs"},
     {"LOCKSTEP_UCP", "the library of --link ucx, instead of the system's libucp"},
+    {"LOCKSTEP_VULKAN_LIB", "the library for devices, instead of the system's libvulkan"},
+    {"LOCKSTEP_DEVICE_TIMEOUT",
+     "after so many seconds without an answer a device is lost\n(default 10)"},
 };
 
 static void list_environment(void) {
     for (size_t i = 0; i < ARRAY_LEN(environment); i++) {
         const char *line = environment[i].what, *rest = strchr(line, '\n');
-        printf("  %-21s%.*s\n", environment[i].name,
+        printf("  %-24s%.*s\n", environment[i].name,
                (int)(rest != NULL ? rest - line : (ptrdiff_t)strlen(line)), line);
         if (rest != NULL)
-            printf("  %-21s%s\n", "", rest + 1);
+            printf("  %-24s%s\n", "", rest + 1);
     }
 }
 
@@ -199,7 +204,8 @@ static int run_command(int argc, char **argv) {
     }
     const char *name = argv[1];
     if (str_eq(name, "--version") || str_eq(name, "version")) {
-        printf("lockstep " LOCKSTEP_VERSION "\n");
+        printf("lockstep " LOCKSTEP_VERSION " (%s)\n",
+               shaders_built() ? "with shaders" : "without shaders");
         return printed();
     }
     if (str_eq(name, "--help-man")) {

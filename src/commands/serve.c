@@ -98,7 +98,7 @@ static const struct cli_command command = {
  * that reads a file or names a machine: --hosts @FILE would reveal that file. */
 static const char options_of_deployments[] =
     "alias,port,cors,insecure,kv-memory,parallel-requests,queue,no-speculation,restart,split,"
-    "parallel,experts,threads,link,emulate-link,silence,failover,weights,ctx,chunk,kv";
+    "parallel,experts,device,threads,link,emulate-link,silence,failover,weights,ctx,chunk,kv";
 
 enum status serve_check_words(const char *const *words, size_t n, struct err *err) {
     return cli_check_words(serve_options, options_of_deployments, words, n, err);

@@ -86,7 +86,8 @@ static enum status job_texts(struct job *job, const char *model_path, const char
     } texts[] = {{&job->model_path, model_path},
                  {&job->rendezvous, rendezvous},
                  {&job->emulate, opt->emulate_link},
-                 {&job->rdma, opt->rdma_matrix}};
+                 {&job->rdma, opt->rdma_matrix},
+                 {&job->devices, opt->devices}};
     bool whole = true;
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         *texts[i].to = texts[i].from != NULL ? mem_strdup(texts[i].from) : NULL;
@@ -386,6 +387,7 @@ static enum status leave_out_lost(struct instance *in, struct membership *left, 
     uint64_t lost = lost_ranks(in);
     if (in->launch != NULL)
         launch_kill(in->launch, lost);
+    TRY(membership_note_lost(left, lost | model_device_is_lost(in->rank.model), err));
     TRY(membership_leave_out(left, lost, &left_out, err));
     if (left_out != NULL)
         log_error("%s; going on without %s", why, left_out);
@@ -405,6 +407,7 @@ static void close_ranks(struct instance *in) {
 static enum status open_on(struct instance *in, struct membership *left,
                            const struct recovery *how, struct err *err) {
     TRY(plan(in, &left->opt, err));
+    in->rank.job.may_lack_device = 1;
     if (how->size != NULL)
         TRY(how->size(how->user, err));
     return start(in, &left->opt, err);

@@ -21,7 +21,31 @@ void job_deinit(struct job *job) {
     mem_free(job->emulate);
     mem_free(job->rdma);
     mem_free(job->source);
+    mem_free(job->devices);
     *job = (struct job){0};
+}
+
+enum status job_device(const struct job *job, char *name, size_t name_bytes, struct err *err) {
+    const char *list = job->devices != NULL ? job->devices : "cpu", *mine = list;
+    int n = 0;
+    for (const char *at = list;; at++) {
+        size_t len = strcspn(at, ",");
+        if (len == 0 || len >= name_bytes)
+            return err_set(err, ST_BAD_INPUT, "--device %s: a name is empty or too long", list);
+        if (n++ == job->rank)
+            mine = at;
+        at += len;
+        if (*at == '\0')
+            break;
+    }
+    if (n != 1 && n != job->n_ranks)
+        return err_set(err, ST_BAD_INPUT,
+                       "--device names %d devices for %d ranks: expected one, or one a rank", n,
+                       job->n_ranks);
+    snprintf(name, name_bytes, "%.*s", (int)strcspn(mine, ","), mine);
+    if (str_eq(name, "cpu"))
+        name[0] = '\0';
+    return ST_OK;
 }
 
 void job_set_threads(struct job *job) {
@@ -77,6 +101,7 @@ static const struct number numbers[] = {
     NUMBER("silence_ms", silence_ms, 1, INT_MAX),
     NUMBER("n_local", n_local, 1, PLAN_MAX_RANKS),
     NUMBER("local_rank", local_rank, 0, PLAN_MAX_RANKS - 1),
+    NUMBER("may_lack_device", may_lack_device, 0, 1),
     NUMBER("placement", placement, 0, JOB_PLACE_N - 1),
 };
 static_assert(sizeof(enum fabric_link) == sizeof(int) && sizeof(uint32_t) == sizeof(int),
@@ -93,6 +118,7 @@ static const struct text texts[] = {
     {"emulate", offsetof(struct job, emulate), true},
     {"rdma", offsetof(struct job, rdma), true},
     {"source", offsetof(struct job, source), true},
+    {"devices", offsetof(struct job, devices), true},
 };
 
 static char **text_of(struct job *job, const struct text *t) {

@@ -26,6 +26,7 @@ struct job {
     /* owned; where the data of the model are that has only its header here ("host:port",
      * cluster/source.h); NULL: they are in the file */
     char *source;
+    char *devices; /* owned; of the ranks (job_device), NULL: none has one */
     uint8_t token[FABRIC_TOKEN_BYTES];
     int rank, n_ranks, tp, pp;
     int n_weights;
@@ -40,10 +41,11 @@ struct job {
     enum kv_type kv_type;
     enum experts_mode experts;
     int silence_ms;
-    int n_local;    /* ranks that share this machine's cores, */
-    int local_rank; /* and which of them this is */
-    bool own_cores; /* of this process: a launcher has bound it to its share already */
-    bool invites;   /* rank 0: tells the others what to do when they have come (rank.c) */
+    int n_local;         /* ranks that share this machine's cores, */
+    int local_rank;      /* and which of them this is */
+    int may_lack_device; /* 1: a rank whose device does not open computes on its processor */
+    bool own_cores;      /* of this process: a launcher has bound it to its share already */
+    bool invites;        /* rank 0: tells the others what to do when they have come (rank.c) */
 };
 
 void job_deinit(struct job *job);
@@ -51,6 +53,10 @@ void job_deinit(struct job *job);
 /* *text is malloc'd. */
 enum status job_to_json(const struct job *job, char **text, struct err *err);
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err);
+
+/* The name of the rank's device in `devices`; "": none, it computes on its processor.
+ * ST_BAD_INPUT: the list has one for each rank of another number of ranks. */
+enum status job_device(const struct job *job, char *name, size_t name_bytes, struct err *err);
 
 /* The number of threads where the job leaves it open. */
 void job_set_threads(struct job *job);

@@ -24,6 +24,7 @@ static const size_t strings[] = {
     offsetof(struct lockstep_options, rendezvous),
     offsetof(struct lockstep_options, secret),
     offsetof(struct lockstep_options, rdma_matrix),
+    offsetof(struct lockstep_options, devices),
 };
 
 static const char **string_at(struct lockstep_options *opt, size_t i) {
@@ -129,6 +130,25 @@ static void other_shares(struct lockstep_options *opt, int n_ranks, uint64_t gon
     opt->n_split = n;
 }
 
+/* The devices of the ranks left, where every rank has one. NULL: no memory, or there are none. */
+static char *other_devices(const char *devices, uint64_t gone) {
+    char *text = devices != NULL ? mem_strdup(devices) : NULL, *to = text;
+    if (text == NULL || strchr(devices, ',') == NULL)
+        return text;
+    for (int i = 0; *devices != '\0'; i++) {
+        const size_t n = strcspn(devices, ",");
+        if ((gone >> i & 1) == 0) {
+            if (to != text)
+                *to++ = ',';
+            memcpy(to, devices, n);
+            to += n;
+        }
+        devices += n + (devices[n] == ',');
+    }
+    *to = '\0';
+    return text;
+}
+
 static void name_machines(char *text, size_t size, const struct launch_hosts *hosts,
                           uint64_t gone) {
     size_t len = 0;
@@ -179,6 +199,10 @@ static enum status options_without(struct lockstep_options *out,
     }
     set_string(&out->hosts, others);
     set_string(&out->rdma_matrix, matrix);
+    char *devices = other_devices(out->devices, gone);
+    if (st == ST_OK && out->devices != NULL && devices == NULL)
+        st = err_set(err, ST_NO_MEMORY, "no memory for a list of devices");
+    set_string(&out->devices, devices);
     other_shares(out, hosts->n, gone);
     const char *how = out->parallel;
     if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
@@ -210,6 +234,43 @@ static uint64_t ranks_of_all(const struct membership *s, uint64_t ranks) {
         if ((s->out >> i & 1) == 0)
             of_all |= (ranks >> rank++ & 1) << i;
     return of_all;
+}
+
+/* devices, with "cpu" for these of n ranks. NULL: no memory. */
+static char *without_devices(const char *devices, uint64_t ranks, int n) {
+    const bool one = strchr(devices, ',') == NULL;
+    const size_t cap = (strlen(devices) + sizeof "cpu,") * (size_t)n;
+    char *text = mem_alloc(cap);
+    for (size_t i = 0, len = 0; text != NULL && i < (size_t)n; i++) {
+        const size_t name = strcspn(devices, ",");
+        const bool keeps = (ranks >> i & 1) == 0;
+        len += (size_t)snprintf(text + len, cap - len, "%s%.*s", i > 0 ? "," : "",
+                                keeps ? (int)name : 3, keeps ? devices : "cpu");
+        if (!one)
+            devices += name + (devices[name] == ',');
+    }
+    return text;
+}
+
+static enum status drop_devices(struct lockstep_options *opt, uint64_t ranks, struct err *err) {
+    if (opt->devices == NULL || ranks == 0)
+        return ST_OK;
+    char *devices = without_devices(opt->devices, ranks, opt->n_ranks);
+    if (devices == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a list of devices");
+    set_string(&opt->devices, devices);
+    return ST_OK;
+}
+
+enum status membership_note_lost(struct membership *s, uint64_t lost, struct err *err) {
+    const uint64_t of_all = ranks_of_all(s, lost), again = of_all & s->lost_once;
+    uint64_t here = 0; /* of opt */
+    for (int i = 0; i < FABRIC_MAX_RANKS; i++)
+        if (ranks_of_all(s, (uint64_t)1 << i) & again)
+            here |= (uint64_t)1 << i;
+    s->lost_once |= of_all;
+    TRY(drop_devices(&s->opt, here, err));
+    return drop_devices(&s->all, again, err);
 }
 
 enum status membership_leave_out(struct membership *s, uint64_t lost, const char **names,

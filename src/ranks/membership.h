@@ -18,6 +18,7 @@ struct membership {
     struct lockstep_options all; /* as given; likewise */
     uint64_t out;                /* ranks of `all` on machines that are left out */
     uint64_t machines_out;
+    uint64_t lost_once;  /* ranks of `all` */
     uint64_t on_trial;   /* ranks of `all` that were taken back and have not been kept yet */
     char left_out[512];  /* names of the machines that are left out; "": none is */
     char last_call[512]; /* of those that the last call was about */
@@ -35,6 +36,9 @@ void membership_deinit(struct membership *s);
  * until the next call, or NULL. On errors nothing has changed. */
 enum status membership_leave_out(struct membership *s, uint64_t lost, const char **names,
                                  struct err *err);
+/* These ranks of opt were lost. One that is lost a second time computes on its processor from then
+ * on: it may have been its device. */
+enum status membership_note_lost(struct membership *s, uint64_t lost, struct err *err);
 /* These machines that were left out take part again, on trial until membership_keep(). Otherwise
  * as above. */
 enum status membership_take_back(struct membership *s, uint64_t machines, const char **names,

@@ -4,11 +4,13 @@
 #include "ranks/rank.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch_env.h"
 #include "hf/hf_folder.h"
+#include "shaders/shaders.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -199,6 +201,38 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
     return make_plan(r, err);
 }
 
+static void close_device(struct rank *r) {
+    shaders_close(r->shaders);
+    device_close(r->device);
+    r->shaders = NULL;
+    r->device = NULL;
+}
+
+static enum status open_named_device(struct rank *r, const char *name, struct err *err) {
+    enum status st = device_open(&r->device, name, err);
+    if (st == ST_OK)
+        st = shaders_open(&r->shaders, r->device, err);
+    if (st != ST_OK)
+        close_device(r);
+    return st;
+}
+
+/* After a loss the rank goes on without a device that does not open again: with the same bits. */
+static enum status open_device(struct rank *r, struct err *err) {
+    char name[256];
+    struct err why;
+    TRY(job_device(&r->job, name, sizeof name, err));
+    if (name[0] == '\0')
+        return ST_OK;
+    enum status st = open_named_device(r, name, &why);
+    if (st == ST_OK)
+        return ST_OK;
+    if (!str_eq(name, "auto") && r->job.may_lack_device == 0)
+        return err_set(err, st, "rank %d: %s", r->job.rank, why.text);
+    log_warn("rank %d computes on its processor: %s", r->job.rank, why.text);
+    return ST_OK;
+}
+
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
     hparams_set_context(&r->hp, r->job.n_ctx);
@@ -215,6 +249,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
     if (r->all != NULL)
         TRY(check_model(r, err));
     TRY(pool_open(&r->pool, r->job.n_threads, err));
+    TRY(open_device(r, err));
     const struct model_config cfg = {
         .n_tokens_max = r->job.n_chunk,
         .n_ctx = r->job.n_ctx,
@@ -222,6 +257,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_pages = {r->job.n_pages[KV_WHOLE], r->job.n_pages[KV_WINDOW]},
         .n_states = r->job.n_states,
         .kv_type = r->job.kv_type,
+        .shaders = r->shaders,
         .source = hooks->source,
         .progress = hooks->progress,
         .progress_user = hooks->user,
@@ -239,6 +275,7 @@ struct gguf *rank_close_but_file(struct rank *r) {
     struct gguf *g = r->g;
     same_model_close(r->same);
     model_close(r->model);
+    close_device(r);
     fabric_close(r->f);
     pool_close(r->pool);
     mem_free(r->words);

@@ -21,6 +21,9 @@ struct rank_report {
     uint64_t step_ns, fabric_ns; /* since the opening; of the steps' time, in collectives */
 };
 
+struct device;
+struct shaders;
+
 struct rank {
     struct job job; /* owned copy of what it was told */
     struct gguf *g;
@@ -29,6 +32,8 @@ struct rank {
     char placement[CALIBRATION_TEXT]; /* what was measured and chosen; "": nothing */
     struct pool *pool;
     const struct kernels *kernels;
+    struct device *device;   /* NULL: the processor computes, */
+    struct shaders *shaders; /* without these */
     struct fabric *f;        /* NULL: alone */
     uint64_t missing;        /* bit r: rank r did not come to the group */
     struct team *all;        /* of all ranks; NULL: alone */
