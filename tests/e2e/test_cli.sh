@@ -34,8 +34,29 @@ for command in $commands; do
     fi
 done
 accept --version
+grep -Eq '^lockstep [0-9.]+ \((with|without) shaders\)$' "$work/out" || fail "--version says '$(cat "$work/out")'"
 accept help run
 grep -q -- --ranks "$work/out" || fail "help run does not name --ranks"
+
+# ---- devices ------------------------------------------------------------------------------------
+LOCKSTEP_VULKAN_LIB=$work/none.so accept devices
+grep -Eq '^no devices: .*(none\.so|without Vulkan)' "$work/out" || fail "devices without a library: $(cat "$work/out")"
+LOCKSTEP_VULKAN_LIB=$work/none.so accept devices --json
+[ "$(cat "$work/out")" = "[]" ] || fail "devices --json without a library: $(cat "$work/out")"
+accept devices
+accept devices --json
+python3 - "$work/out" <<'EOF' || fail "devices --json: $(cat "$work/out")"
+import json, sys
+for number, d in enumerate(json.load(open(sys.argv[1]))):
+    assert d["number"] == number and d["name"] and d["memory_bytes"] > 0, d
+    assert d["kind"] in ("discrete", "integrated", "software", "other"), d
+    assert set(d["features"]) <= {"fma", "fma-khr", "f64", "int64", "dot"}, d
+    assert d["error"] is not None or d["vulkan"] >= 1002, d
+EOF
+if grep -q '"error": null' "$work/out"; then
+    LOCKSTEP_DEVICE_TIMEOUT=never accept devices
+    grep -q 'not usable: LOCKSTEP_DEVICE_TIMEOUT=never' "$work/out" || fail "a wrong timeout: $(cat "$work/out")"
+fi
 
 # ---- a trace ------------------------------------------------------------------------------------
 accept bench "$model" -q -p 8 -n 8 -r 1 -t 1 --ranks 2 --trace "$work/trace.json"
@@ -109,6 +130,7 @@ refuse 2 "compare-links and --nodes exclude" bench "$model" --compare-links 3us 
 refuse 2 "compare-links and --secret-file exclude" bench "$model" --compare-links 3us --secret-file "$model"
 refuse 2 "compare-links and --ranks 1 exclude" bench "$model" --compare-links 3us --ranks 1
 refuse 2 "unknown option --hosts" plan "$model" --hosts a,b
+refuse 2 "unexpected argument 'x'" devices x
 refuse 2 'no link is called ""' fabric bench --links ""
 refuse 2 "unknown parallelism sideways" run "$model" -p a --ranks 2 --parallel sideways
 refuse 2 "unknown parallelism tensor4294967297xpipeline2" run "$model" -p a --ranks 2 --parallel tensor4294967297xpipeline2

@@ -1,5 +1,5 @@
-/* flush.h: subnormals flushed, as some GPUs do it: results that are subnormal become 0, and operands
- * that are count as 0. Of the calling thread. */
+/* flush.h: subnormals flushed, as some GPUs do it: results that are subnormal become 0, and
+ * operands that are count as 0. Of the calling thread. */
 #ifndef LOCKSTEP_TESTS_FLUSH_H
 #define LOCKSTEP_TESTS_FLUSH_H
 

@@ -6,16 +6,16 @@
 #include "base/exact.h"
 #include "flush.h"
 #include "kernels/activation.h"
-#include "kernels/depth_mix.h"
 #include "kernels/indexer.h"
 #include "kernels/recurrent.h"
+#include "model/depth_mix.h"
 #include "quant/quant.h"
 
 #include <stdlib.h>
 
 #define ROUNDS 60
 
-/* ---- numbers at the lower end of what there may be ---------------------------------------- */
+/* ---- numbers at the lower end of what there may be --------------------------------------- */
 
 /* Of magnitudes from 2^low on, over `spread` powers of two. */
 struct level {
@@ -79,7 +79,7 @@ static void check_tidy(const float *x, size_t n, const char *isa, const char *wh
         check_tidy(to, count, isa, what);           \
     } while (0)
 
-/* ---- products ------------------------------------------------------------------------------- */
+/* ---- products ---------------------------------------------------------------------------- */
 
 /* An f16 scale, now and then subnormal; a bf16 one, now and then below what counts. */
 static uint16_t random_scale(struct random *r, bool bf16) {
@@ -196,7 +196,7 @@ static void products_do_not_see_them(void **state) {
             check_product(k, (enum qtype)type, seed);
 }
 
-/* ---- vectors -------------------------------------------------------------------------------- */
+/* ---- vectors ----------------------------------------------------------------------------- */
 
 static void check_vectors(const struct kernels *k, uint64_t seed) {
     struct random r = {.seed = seed};
@@ -281,7 +281,7 @@ static void vectors_do_not_see_them(void **state) {
     }
 }
 
-/* ---- attention ------------------------------------------------------------------------------ */
+/* ---- attention --------------------------------------------------------------------------- */
 
 enum { PAGES = 18, DIM = 48, LEN = PAGES * KV_PAGE, HEADS = 2 };
 
@@ -406,7 +406,7 @@ static void attention_does_not_see_them(void **state) {
     }
 }
 
-/* ---- recurrent layers ----------------------------------------------------------------------- */
+/* ---- recurrent layers -------------------------------------------------------------------- */
 
 static void check_recurrence(const struct kernels *k, uint64_t seed) {
     struct random r = {.seed = seed};

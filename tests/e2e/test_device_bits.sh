@@ -1,0 +1,66 @@
+#!/bin/bash
+# A rank on a device: `lockstep eval` writes the bytes that processors write, for every golden model and weight type,
+# alone and beside processors, by tensor and by pipeline, in any chunks, with every type of cache, and without each
+# feature that a device may lack: "unified", so that its memory is its own and the host's is of no meaning. On a software device where there is no other: it computes like a slow graphics
+# processor.
+# labels: once
+set -u
+golden=$SHARED_DIR/golden
+. "$SOURCE_DIR/tests/support/scratch.sh"
+
+device=${LOCKSTEP_TEST_DEVICE:-$("$LOCKSTEP" devices --json | python3 -c '
+import json, sys
+print(next((str(d["number"]) for d in json.load(sys.stdin) if d["error"] is None), ""))')}
+[ -n "$device" ] || { echo "skip: no device here"; exit 77; }
+echo "device: $device"
+
+models=("$SOURCE_DIR/models/jargon-3m-f16.gguf")
+models+=("$golden"/logits/*.gguf "$golden"/quant-models/*.gguf)
+layouts=(
+    "--ranks 1 --device D"
+    "--ranks 2 --device D,cpu"
+    "--split 3,1 --device D,cpu"
+    "--ranks 3 --device cpu,D,cpu"
+    "--ranks 2 --parallel pipeline --device D,cpu"
+    "--ranks 2 --parallel pipeline --device cpu,D"
+    "--parallel tensor2xpipeline2 --device D,cpu,cpu,D"
+)
+kv=(f16 q8_0 f32)
+chunks=(512 7 512 1)
+without=("" unified fma "" fma,f64 unified dot "" int64 unified fma,f64,int64,dot)
+ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,19,33,7
+
+n=0 failed=0
+compare() { # model layout kv chunk without
+    local name out
+    name=$(basename "$1" .gguf)
+    if [ ! -e "$name.$3.ref" ]; then
+        "$LOCKSTEP" eval "$1" -q --ranks 1 --threads 1 --kv "$3" --ids $ids --greedy 3 --logits "$name.$3.ref" >"$name.$3.ids" || fail "$name: the reference"
+    fi
+    # shellcheck disable=SC2086
+    if ! LOCKSTEP_DEVICE_WITHOUT=$5 timeout 120 "$LOCKSTEP" eval "$1" -q --threads 1 ${2//D/$device} --kv "$3" --chunk "$4" \
+        --ids $ids --greedy 3 --logits out.f32 >out.ids 2>out.err; then
+        echo "FAILED: $name $2 --kv $3 --chunk $4 without=$5: $(cat out.err)"
+        failed=$((failed + 1))
+    elif ! cmp -s out.f32 "$name.$3.ref" || ! cmp -s out.ids "$name.$3.ids"; then
+        echo "DIFFERS: $name $2 --kv $3 --chunk $4 without=$5: $(cmp out.f32 "$name.$3.ref" 2>&1)"
+        failed=$((failed + 1))
+    fi
+    n=$((n + 1))
+}
+
+i=0
+for model in "${models[@]}"; do
+    [ -e "$model" ] || continue
+    compare "$model" "${layouts[0]}" "${kv[$((i % 3))]}" "${chunks[$((i % 4))]}" "${without[$((i % 11))]}"
+    i=$((i + 1))
+    [ $((i % 2)) = 0 ] || continue # a software device is slow to open: each second model in another layout, too
+    compare "$model" "${layouts[$((1 + i / 2 % 6))]}" "${kv[$(((i + 1) % 3))]}" "${chunks[$(((i + 1) % 4))]}" ""
+done
+for layout in "${layouts[@]}"; do # each layout with each cache, of one model
+    for type in "${kv[@]}"; do
+        compare "${models[0]}" "$layout" "$type" 7 ""
+    done
+done
+[ $failed = 0 ] || fail "$failed of $n differ"
+echo "$n evaluations on $device, each with the bytes of a processor"
