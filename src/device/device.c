@@ -202,9 +202,7 @@ static enum status read_number(unsigned long *out, const char *name, const char 
 }
 
 static enum status read_numbers(struct device *d, struct err *err) {
-    unsigned long seconds = 10;
-    TRY(read_number(&seconds, "LOCKSTEP_DEVICE_TIMEOUT", "seconds", 86400, err));
-    d->timeout_ns = (uint64_t)seconds * 1000000000u;
+    TRY(read_number(&d->timeout_s, "LOCKSTEP_DEVICE_TIMEOUT", "seconds", 86400, err));
     return read_number(&d->lost_after, "LOCKSTEP_DEVICE_LOST_AFTER", "submissions", 1000000000,
                        err);
 }
@@ -217,6 +215,9 @@ static enum status open_it(struct device *d, const char *name, struct err *err) 
     if (st == ST_UNSUPPORTED || st == ST_NOT_FOUND) /* no Vulkan, no device */
         st = ST_BAD_INPUT;
     TRY(st);
+    if (d->timeout_s == 0) /* a software device shares its processor with others */
+        d->timeout_s = d->physical.info.kind == DEVICE_SOFTWARE ? 120 : 10;
+    d->timeout_ns = (uint64_t)d->timeout_s * 1000000000u;
     TRY(make_device(d, err));
     VkResult r = make_parts(d);
     if (r != VK_SUCCESS)

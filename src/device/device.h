@@ -72,7 +72,9 @@ enum device_place {
  * ST_NO_MEMORY, ST_BAD_INPUT (more than the device takes at once; device_max_map()). */
 enum status device_map(struct device *d, void *host, size_t bytes, enum device_place place,
                        struct err *err);
-void device_unmap(struct device *d, void *host);
+/* False: the device did not answer and may still use the bytes. They must stay until the process
+ * ends. */
+bool device_unmap(struct device *d, void *host);
 size_t device_max_map(const struct device *d);
 
 /* Where shaders find what is at `host`, anywhere within a mapped range; BUG_ON that it is in
@@ -108,7 +110,7 @@ bool device_has_work(const struct device *d);
 
 /* Runs what was recorded and waits for it; then the host sees what was written. Nothing recorded:
  * ST_OK at once. ST_PEER_LOST: the device was lost or did not answer within
- * LOCKSTEP_DEVICE_TIMEOUT seconds (10); it stays so. */
+ * LOCKSTEP_DEVICE_TIMEOUT seconds (10; of a software device 120); it stays so. */
 enum status device_finish(struct device *d, struct err *err);
 
 struct device_counts {

@@ -200,14 +200,15 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
     return ST_OK;
 }
 
-void device_unmap(struct device *d, void *host) {
+bool device_unmap(struct device *d, void *host) {
     size_t at = find_range(d, (uintptr_t)host);
     BUG_ON(at == d->n_ranges || d->ranges[at].begin != (uintptr_t)host);
     if (d->busy) /* what runs may use it still: device_close() */
-        return;
+        return false;
     destroy(d, &d->ranges[at].buffer);
     d->n_ranges--;
     memmove(&d->ranges[at], &d->ranges[at + 1], (d->n_ranges - at) * sizeof *d->ranges);
+    return true;
 }
 
 size_t device_max_map(const struct device *d) {

@@ -202,7 +202,7 @@ enum status device_submit(struct device *d, VkCommandBuffer commands, struct err
         d->busy = true;
         err_set(&d->why_lost, ST_PEER_LOST,
                 "the device %s did not answer within %llu s (LOCKSTEP_DEVICE_TIMEOUT)",
-                d->physical.info.name, (unsigned long long)(d->timeout_ns / 1000000000));
+                d->physical.info.name, (unsigned long long)d->timeout_s);
         return device_is_lost(d, err);
     }
     return r == VK_SUCCESS ? ST_OK : device_failed(d, r, "while it ran commands", err);

@@ -46,9 +46,10 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
     return err_set(err, ST_BAD_INPUT, WHY);
 }
 
-void device_unmap(struct device *d, void *host) {
+bool device_unmap(struct device *d, void *host) {
     (void)d;
     (void)host;
+    return true;
 }
 
 size_t device_max_map(const struct device *d) {

@@ -185,8 +185,12 @@ enum status device_share_memory(struct model *m, struct err *err) {
 
 void device_leave_memory(struct model *m) {
     struct device_buffers *b = &m->on_device;
+    bool all = true;
     for (size_t i = 0; i < b->n_mapped; i++)
-        device_unmap(shaders_device(m->shaders), b->mapped[i]);
+        all &= device_unmap(shaders_device(m->shaders), b->mapped[i]);
+    if (!all) { /* then these are nobody's */
+        m->w.block = m->block = m->kv.data = NULL;
+    }
     mem_free(b->mapped);
     b->mapped = NULL;
     b->n_mapped = b->cap_mapped = 0;

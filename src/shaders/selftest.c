@@ -405,8 +405,8 @@ static enum status open_memory(struct test *t, struct shaders *s, struct err *er
 }
 
 static void close_memory(struct test *t) {
-    device_unmap(t->s->d, t->memory);
-    mem_huge_free(t->memory, MEMORY);
+    if (device_unmap(t->s->d, t->memory))
+        mem_huge_free(t->memory, MEMORY);
 }
 
 enum status shaders_test(struct shaders *s, struct err *err) {

@@ -40,10 +40,8 @@ uint64_t shaders_test_ns(const struct shaders *s) {
 
 /* The kernels are the device's. */
 void shaders_close(struct shaders *s) {
-    if (s != NULL && s->partials != NULL) {
-        device_unmap(s->d, s->partials);
+    if (s != NULL && s->partials != NULL && device_unmap(s->d, s->partials))
         mem_huge_free(s->partials, PARTIALS_BYTES);
-    }
     mem_free(s);
 }
 
