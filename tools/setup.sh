@@ -138,7 +138,7 @@ optional() { # what, without it
         :
     elif [ "$(id -u)" != 0 ] && command -v apt-get >/dev/null && ! sudo -n true 2>/dev/null; then
         echo "setup: no ${missing[*]}: $1"
-    elif ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1 && ! apt-cache show "${missing_apt[@]}" >/dev/null 2>&1; then
+    elif command -v apt-get >/dev/null && ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1 && ! apt-cache show "${missing_apt[@]}" >/dev/null 2>&1; then
         echo "setup: no ${missing[*]} (no such package here): $1"
     elif command -v apt-get >/dev/null; then
         apt_install "${missing_apt[@]}" || echo "setup: no ${missing[*]}: $1"

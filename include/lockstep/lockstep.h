@@ -210,7 +210,7 @@ struct lockstep_model_info {
     const char *type;         /**< of most of the weights' bytes: "q8_0" */
     const char *parallel;     /**< what runs: "one rank", "tensor3", "tensor2xpipeline2" */
     const char *placement; /**< what was measured for it, in a line for people; "": nothing */
-    const char *isa;       /**< "avx512" */
+    const char *isa;       /**< "avx512": rank 0's instruction set, or the name of its device */
     const char *sums;      /**< how ranks add up one token: "one-shot", "tree", ...; "none" */
     int n_vocab;           /**< logits of a position, a file's padding included */
     int n_ctx;             /**< positions of the context that was opened */

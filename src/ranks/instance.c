@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "device/device.h"
 
 #include "base/printable.h"
 #include "link/links.h"
@@ -293,6 +294,8 @@ void instance_describe(struct instance *in) {
     copy_printable(in->name, sizeof in->name, s.ptr, s.len);
     snprintf(in->arch, sizeof in->arch, "%s", r->hp.arch->name);
     plan_text(&r->plan, in->parallel, sizeof in->parallel);
+    snprintf(in->computes, sizeof in->computes, "%s",
+             r->device != NULL ? device_info(r->device)->name : r->kernels->name);
     *info = (struct lockstep_model_info){
         .architecture = in->arch,
         .name = in->name,
@@ -301,7 +304,7 @@ void instance_describe(struct instance *in) {
         .weight_bytes = all.n_bytes,
         .parallel = in->parallel,
         .placement = r->placement,
-        .isa = r->kernels->name,
+        .isa = in->computes,
         .sums = model_sum_algorithm(r->model),
         .n_vocab = (int)r->hp.n_vocab,
         .n_ctx = (int)r->job.n_ctx,

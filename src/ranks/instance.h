@@ -20,7 +20,7 @@ struct instance {
     struct launch *launch; /* NULL: alone */
     struct tokenizer *tokenizer;
     struct lockstep_model_info info;
-    char arch[64], name[256], parallel[64];
+    char arch[64], name[256], parallel[64], computes[256];
     struct rank_report reports[PLAN_MAX_RANKS]; /* as of the (last) opening */
     double began_s;
 };

@@ -68,9 +68,15 @@ static void test_begin(struct test *t, const char *name) {
     t->n_expected = 0;
 }
 
+static uint32_t bits_of(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 static bool same_floats(const float *a, const float *b, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (memcmp(&a[i], &b[i], sizeof a[i]) != 0 && !(isnan(a[i]) && isnan(b[i])))
+        if (bits_of(a[i]) != bits_of(b[i]) && !(isnan(a[i]) && isnan(b[i])))
             return false;
     return true;
 }

@@ -28,7 +28,7 @@ found=$(grep -rn '"/proc/' src --include='*.[ch]' | grep -v '^[^:]*_linux\.c:\|^
 mac=$(mktemp -d)
 trap 'rm -rf "$probe" "$mac"' EXIT
 for tool in bash ls id; do ln -s "$(type -P "$tool")" "$mac/$tool"; done
-for tool in cmake ninja cc ccache clang clang-format python3 codespell curl openssl; do ln -s "$(type -P true)" "$mac/$tool"; done
+for tool in cmake ninja cc glslc ccache clang clang-format python3 codespell curl openssl; do ln -s "$(type -P true)" "$mac/$tool"; done
 printf '#!/bin/bash\ncase "$1" in -sm) echo Darwin arm64 ;; *) echo Darwin ;; esac\n' >"$mac/uname"
 printf '#!/bin/bash\ncase "$*" in *libibverbs* | *ucx* | *"$LACKS"*) exit 1 ;; esac\n' >"$mac/pkg-config"
 printf '#!/bin/bash\nshift\n[ $# != 0 ] && echo "brew installs $*"\n' >"$mac/brew"
