@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/program.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <strings.h>
 
@@ -259,11 +260,16 @@ static void destroy_parts(struct device *d) {
         d->DestroyCommandPool(d->handle, d->pool, NULL);
 }
 
+/* Devices that do not answer stay as they are until the process ends. */
+static _Atomic(struct device *) left;
+
 void device_close(struct device *d) {
     if (d == NULL)
         return;
-    if (d->handle != NULL && !has_ended(d))
-        return; /* it stays as it is until the process ends */
+    if (d->handle != NULL && !has_ended(d)) {
+        d->left_before = atomic_exchange(&left, d);
+        return;
+    }
     if (d->handle != NULL && d->DestroyPipeline != NULL) {
         destroy_parts(d);
         d->DestroyDevice(d->handle, NULL);

@@ -83,7 +83,8 @@ struct device {
 
     bool lost, busy; /* for good; a submission may still run there */
     struct err why_lost;
-    unsigned long timeout_s; /* 0: not told */
+    struct device *left_before; /* device_close() */
+    unsigned long timeout_s;    /* 0: not told */
     uint64_t timeout_ns;
     unsigned long lost_after; /* submissions, for tests; 0: it is not lost by itself */
     struct device_counts counts;
