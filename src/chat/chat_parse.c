@@ -380,10 +380,6 @@ enum {
     N_MARKS
 };
 
-static const char *if_any(const char *tag, bool wanted) {
-    return wanted && tag != NULL && *tag != '\0' ? tag : NULL;
-}
-
 /* Tags of thinking count only before the first content. Later they are text. */
 static void content_markers(const struct chat_parser *p, const char *markers[N_MARKS]) {
     const struct chat_style *style = &p->o.style;

@@ -16,10 +16,6 @@ enum {
     N_FRAMES
 };
 
-static const char *if_any(const char *tag, bool wanted) {
-    return wanted && tag != NULL && *tag != '\0' ? tag : NULL;
-}
-
 static void frame_tags(const struct chat_parser *p, const char *tags[N_FRAMES]) {
     const struct chat_style *style = &p->o.style;
     bool calls = json_array_size(p->o.tools) > 0;

@@ -278,4 +278,9 @@ void framed_open(struct chat_parser *p);
 /* How much of the input is text when no more comes: all, but for a tag that was cut off. */
 size_t framed_text_len(const struct chat_parser *p);
 
+/* A tag that is looked for; NULL: there is none, or not now. */
+static inline const char *if_any(const char *tag, bool wanted) {
+    return wanted && tag != NULL && *tag != '\0' ? tag : NULL;
+}
+
 #endif
