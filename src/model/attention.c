@@ -60,7 +60,6 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
     if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
         return false;
-    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float sums[2];
@@ -75,6 +74,17 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
         }
     pool_barrier(pool);
     return true;
+}
+
+static uint8_t *cache_page(const struct forward_pass *r, uint32_t layer,
+                           const struct step_run *seq, uint32_t pos) {
+    const struct step *step = r->step;
+    uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
+    if (window == 0)
+        id = step->pages[seq->page_begin + page];
+    else
+        id = step->window_pages[seq->window_begin + page - kv_window_first(window, seq->pos)];
+    return kv_page(&r->m->kv, layer, id);
 }
 
 /* What queries at a position are multiplied with. */
@@ -140,7 +150,7 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
         grow_queries(m, lw, q, pos);
     if (lw->has_kv)
-        m->k->kv_store(&m->kv.layers[layer].shape, attn_cache_page(r, layer, seq, pos),
+        m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos),
                        pos % KV_PAGE, k, v);
 }
 
@@ -200,10 +210,6 @@ static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */
-
-static uint32_t latent_heads_of(const struct model *m) {
-    return m->share->heads[0].end - m->share->heads[0].begin;
-}
 
 /* This rank's tokens through the matrices that every rank has whole: the latents, into k_new,
  * and the low-rank queries (if there are such), normed and packed for attn_q_b. Then all know
@@ -276,9 +282,9 @@ static void mla_finish_token(struct forward_pass *r, const struct layer_weights 
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
     if (lw->has_rope)
         m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
-    m->k->kv_store(&m->kv.layers[layer].shape, attn_cache_page(r, layer, seq, pos),
-                   pos % KV_PAGE, kv, NULL);
-    for (uint32_t h = 0; h < latent_heads_of(m) && lw->has_rope; h++)
+    m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE,
+                   kv, NULL);
+    for (uint32_t h = 0; h < attn_latent_heads(m) && lw->has_rope; h++)
         m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
                    rope->n_rot, cos, sin, rope->mode);
 }
@@ -294,7 +300,7 @@ static void pack_heads(struct forward_pass *r, struct pool *pool, const struct a
         pool_barrier(pool);
         return;
     }
-    while (pool_claim(pool, groups * latent_heads_of(m), 1, &begin, &end))
+    while (pool_claim(pool, groups * attn_latent_heads(m), 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             forward_pack_group(m, &acts[i / groups], x + i / groups * head_stride, ldx,
                                (uint32_t)(i % groups));
@@ -307,12 +313,12 @@ static void head_products(struct forward_pass *r, struct pool *pool, int thread,
                           size_t head_stride) {
     struct model *m = r->m;
     struct product *list = m->mla.products;
-    if (latent_heads_of(m) == 0)
+    if (attn_latent_heads(m) == 0)
         return;
-    for (uint32_t h = 0; thread == 0 && h < latent_heads_of(m); h++)
+    for (uint32_t h = 0; thread == 0 && h < attn_latent_heads(m); h++)
         list[h] = (struct product){&w[h], &x[h], y + h * head_stride, ldy};
     pool_barrier(pool);
-    forward_products(r, pool, list, latent_heads_of(m));
+    forward_products(r, pool, list, attn_latent_heads(m));
 }
 
 static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
@@ -347,7 +353,7 @@ static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
                                 hp->rope.n_rot);
     while (!on_device(r) && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
-            for (uint32_t h = 0; h < latent_heads_of(m); h++)
+            for (uint32_t h = 0; h < attn_latent_heads(m); h++)
                 memcpy(b->q_latent + t * b->ld_latent + h * b->latent_stride + hp->mla.kv_rank,
                        m->q + t * m->ldq + (size_t)h * key + hp->mla.nope,
                        hp->rope.n_rot * sizeof(float));
@@ -360,7 +366,7 @@ static void mla_results(struct forward_pass *r, struct pool *pool, int thread,
                         const struct mla_weights *mla) {
     struct model *m = r->m;
     struct mla_buffers *b = &m->mla;
-    uint32_t vd = m->hp->mla.v_dim, nh = latent_heads_of(m);
+    uint32_t vd = m->hp->mla.v_dim, nh = attn_latent_heads(m);
     size_t pad = round_up(vd, TILE_ROWS), rank = m->hp->mla.kv_rank, begin, end;
     pack_heads(r, pool, b->result_act, b->result, nh * rank, rank);
     head_products(r, pool, thread, mla->v_b, b->result_act, b->heads_out, nh * pad, pad);
@@ -546,8 +552,7 @@ static void point_at_pages(struct forward_pass *r, uint32_t layer) {
         const struct step_run *seq = &r->step->runs[s];
         uint32_t page = window != 0 ? kv_window_first(window, seq->pos) : 0;
         for (; page * KV_PAGE < seq->pos + seq->n_tokens; page++)
-            m->page_ptrs[seq->page_begin + page] =
-                attn_cache_page(r, layer, seq, page * KV_PAGE);
+            m->page_ptrs[seq->page_begin + page] = cache_page(r, layer, seq, page * KV_PAGE);
     }
 }
 

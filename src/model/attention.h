@@ -26,15 +26,9 @@ static inline uint32_t attn_q_rows(const struct model *m, const struct layer_wei
     return hparams_q_rows(m->hp, attn_kind_of(m, lw));
 }
 
-static inline uint8_t *attn_cache_page(const struct forward_pass *r, uint32_t layer,
-                                       const struct step_run *seq, uint32_t pos) {
-    const struct step *step = r->step;
-    uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
-    if (window == 0)
-        id = step->pages[seq->page_begin + page];
-    else
-        id = step->window_pages[seq->window_begin + page - kv_window_first(window, seq->pos)];
-    return kv_page(&r->m->kv, layer, id);
+/* Of latent attention, of which there is one kind. */
+static inline uint32_t attn_latent_heads(const struct model *m) {
+    return m->share->heads[0].end - m->share->heads[0].begin;
 }
 
 /* The first position that a query sees whose own is end - 1. */
@@ -77,7 +71,8 @@ void attn_record_head_packs(const struct forward_pass *r, const struct acts *act
 void attn_record_head_copies(const struct forward_pass *r, float *to, size_t ldt,
                              size_t to_stride, const float *from, size_t ldf,
                              size_t from_stride, uint32_t n);
-/* Thread 0, before a barrier: where the device finds this layer's pages, and each token's place. */
+/* Thread 0, before a barrier: where the device finds this layer's pages (m->page_ptrs), and each
+ * token's place. */
 void attn_device_tables(const struct forward_pass *r, const struct layer_weights *lw,
                         uint32_t layer);
 

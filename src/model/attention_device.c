@@ -14,7 +14,7 @@ void attn_device_tables(const struct forward_pass *r, const struct layer_weights
         uint32_t page = lw->window != 0 ? kv_window_first(lw->window, seq->pos) : 0;
         for (; page * KV_PAGE < seq->pos + seq->n_tokens; page++)
             pages[seq->page_begin + page] =
-                device_address(d, attn_cache_page(r, layer, seq, page * KV_PAGE));
+                device_address(d, m->page_ptrs[seq->page_begin + page]);
         for (uint32_t pos = seq->pos; pos < seq->pos + seq->n_tokens; pos++, t++) {
             b->slots[r->first + t] = pos % KV_PAGE;
             b->token_pages[at + t] = pages[seq->page_begin + pos / KV_PAGE];
@@ -119,10 +119,6 @@ void attn_record(const struct forward_pass *r, const struct layer_weights *lw, u
 
 /* ---- latent attention --------------------------------------------------------------------- */
 
-static uint32_t latent_heads_of(const struct model *m) {
-    return m->share->heads[0].end - m->share->heads[0].begin;
-}
-
 void attn_record_low_norm(const struct forward_pass *r, const struct mla_weights *mla) {
     const struct model *m = r->m;
     const struct mla_buffers *b = &m->mla;
@@ -149,21 +145,21 @@ void attn_record_latents(const struct forward_pass *r, const struct layer_weight
     shaders_kv_store(s, &m->kv.layers[layer].shape, kv, kv,
                      b->token_pages + (size_t)layer * m->cfg.n_tokens_max + r->first,
                      b->slots + r->first, n);
-    if (lw->has_rope && latent_heads_of(m) != 0)
-        shaders_rope(s, queries, latent_heads_of(m), hp->mla.nope + n_rot, n_rot, cos, sin,
+    if (lw->has_rope && attn_latent_heads(m) != 0)
+        shaders_rope(s, queries, attn_latent_heads(m), hp->mla.nope + n_rot, n_rot, cos, sin,
                      rope->mode, n);
 }
 
 void attn_record_head_packs(const struct forward_pass *r, const struct acts *acts,
                             const float *x, size_t ldx, size_t head_stride) {
-    for (uint32_t h = 0; h < latent_heads_of(r->m); h++)
+    for (uint32_t h = 0; h < attn_latent_heads(r->m); h++)
         device_record_pack(r->m->shaders, &acts[h], x + h * head_stride, ldx);
 }
 
 void attn_record_head_copies(const struct forward_pass *r, float *to, size_t ldt,
                              size_t to_stride, const float *from, size_t ldf,
                              size_t from_stride, uint32_t n) {
-    for (uint32_t h = 0; h < latent_heads_of(r->m); h++)
+    for (uint32_t h = 0; h < attn_latent_heads(r->m); h++)
         shaders_copy(r->m->shaders, to + h * to_stride, ldt * sizeof *to,
                      from + h * from_stride, ldf * sizeof *from, n * sizeof *to,
                      r->step->n_tokens);

@@ -414,7 +414,6 @@ static void choose(struct forward_pass *r, struct pool *pool, int thread,
                 score_pages(r, thread, lw, layer, first + (uint32_t)(i / pieces),
                             (uint32_t)(i % pieces) * SCORE_PAGES);
         pool_barrier(pool);
-        forward_host(r, pool);
         while (pool_claim(pool, together, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 choose_blocks(r, lw, first + (uint32_t)i);

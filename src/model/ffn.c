@@ -145,7 +145,6 @@ static bool sparse_gates(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
     if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
         return false;
-    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             const double one = 1.0 / (1 << FIXED_BITS);

@@ -53,12 +53,10 @@ void forward_net_done(struct forward_pass *r, enum trace_kind kind, size_t size,
  * one more barrier, which that thread has reached as well. */
 bool forward_whole(struct forward_pass *r, struct pool *pool, int thread) {
     bool *told = &r->told[pool_phase(pool) % 2];
-    if (thread == 0 && r->st == ST_OK && r->m->on_device.st != ST_OK) {
-        r->st = r->m->on_device.st;
-        r->err = r->m->on_device.err;
-    }
-    if (thread == 0)
+    if (thread == 0) {
+        device_tell_error(r);
         *told = r->st == ST_OK;
+    }
     pool_barrier(pool);
     return *told;
 }

@@ -84,7 +84,6 @@ static void multiply(struct forward_pass *r, struct pool *pool, const struct hyp
             forward_pack_group(m, &a, x, ld, (uint32_t)(i % n_groups));
         }
     pool_barrier(pool);
-    forward_host(r, pool);
     while (pool_claim(pool, (size_t)b->n_pieces * n_tiles, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             const uint32_t piece = (uint32_t)(i / n_tiles), tile = (uint32_t)(i % n_tiles);
@@ -114,7 +113,6 @@ void hyper_half(struct forward_pass *r, struct pool *pool, const struct hyper_we
     if (mine.n == 0) /* the other ranks of the team have barriers of their own */
         return;
     multiply(r, pool, w, r->first + mine.begin, mine.n);
-    forward_host(r, pool);
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             float *mix = mix_of(m, r->first + t), *x = m->normed + t * e;
@@ -134,7 +132,6 @@ void hyper_join(struct forward_pass *r, struct pool *pool) {
     const uint32_t n_tokens = r->whole->n_tokens, e = m->hp->n_embd;
     size_t begin, end;
     multiply(r, pool, &m->w.hyper_end, 0, n_tokens);
-    forward_host(r, pool);
     while (pool_claim(pool, n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             sum_parts(m, t, mix_of(m, t));

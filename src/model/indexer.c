@@ -269,7 +269,6 @@ void indexer_choose(struct forward_pass *r, struct pool *pool, int thread,
             for (size_t i = begin; i < end; i++)
                 score_block(r, thread, lw, first + i / blocks, (uint32_t)(i % blocks));
         pool_barrier(pool);
-        forward_host(r, pool);
         while (pool_claim(pool, together, 1, &begin, &end))
             for (size_t i = begin; i < end; i++)
                 choose(r, first + i);

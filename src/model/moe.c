@@ -42,7 +42,6 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
 static void route_tokens(struct forward_pass *r, struct pool *pool, int thread,
                          const struct moe_weights *w) {
     size_t begin, end;
-    forward_host(r, pool);
     while (pool_claim(pool, r->mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             route_token(r, thread, w, r->mine.begin + t);

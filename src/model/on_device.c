@@ -9,12 +9,25 @@ bool device_records(struct pool *pool) {
     return pool_claim(pool, 1, 1, &begin, &end);
 }
 
+void device_tell_error(struct forward_pass *r) {
+    const struct device_buffers *b = &r->m->on_device;
+    if (r->st == ST_OK && b->st != ST_OK) {
+        r->st = b->st;
+        r->err = b->err;
+    }
+}
+
+static void finish(struct model *m) {
+    if (m->on_device.st == ST_OK)
+        m->on_device.st = device_finish(shaders_device(m->shaders), &m->on_device.err);
+}
+
 void forward_host(struct forward_pass *r, struct pool *pool) {
     struct model *m = r->m;
     if (m->shaders == NULL)
         return;
-    if (device_records(pool) && m->on_device.st == ST_OK)
-        m->on_device.st = device_finish(shaders_device(m->shaders), &m->on_device.err);
+    if (device_records(pool))
+        finish(m);
     pool_barrier(pool);
 }
 
@@ -22,12 +35,8 @@ void device_end_step(struct forward_pass *r) {
     struct model *m = r->m;
     if (m->shaders == NULL)
         return;
-    if (m->on_device.st == ST_OK)
-        m->on_device.st = device_finish(shaders_device(m->shaders), &m->on_device.err);
-    if (r->st == ST_OK && m->on_device.st != ST_OK) {
-        r->st = m->on_device.st;
-        r->err = m->on_device.err;
-    }
+    finish(m);
+    device_tell_error(r);
 }
 
 /* ---- products ---------------------------------------------------------------------------- */

@@ -31,6 +31,8 @@ void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a
 bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_up *list,
                    size_t n);
 
+/* Thread 0: an error of the device is the step's. */
+void device_tell_error(struct forward_pass *r);
 /* After the threads: nothing is left recorded; an error of the device is the step's. */
 void device_end_step(struct forward_pass *r);
 

@@ -321,7 +321,6 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
     if (!m->recurrent.groups_whole &&
         !forward_team_sum(r, pool, thread, (size_t)n * p->n_groups))
         return false;
-    forward_host(r, pool);
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t i = 0; i < lay->n_heads; i++) {
@@ -387,7 +386,6 @@ static void recur(struct forward_pass *r, struct pool *pool,
     const struct recurrent_layout *lay = &r->m->recurrent.lay;
     size_t blocks = div_up(r->m->hp->recurrent.v_dim, BLOCK_COLS), begin, end;
     size_t per_run = blocks * lay->n_heads;
-    forward_host(r, pool);
     while (pool_claim(pool, per_run * r->step->n_runs, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t run = i / per_run;
@@ -420,7 +418,6 @@ static void heads_forward(struct forward_pass *r, struct pool *pool,
         }
     pool_barrier(pool);
     recur(r, pool, w);
-    forward_host(r, pool);
     while (pool_claim(pool, n, 4, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / lay->n_heads;
