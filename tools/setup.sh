@@ -72,7 +72,7 @@ is_there() {
     command:*) command -v "${1#*:}" >/dev/null ;;
     pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
     library:rxe) ls /usr/lib/*/libibverbs/librxe-rdmav*.so >/dev/null 2>&1 ;;
-    header:*) printf '#include <%s>\n' "${1#*:}" | cc -E - >/dev/null 2>&1 ;;
+    header:*) cc -E - <<<"#include <${1#*:}>" >/dev/null 2>&1 ;;
     library:lvp) ls /usr/share/vulkan/icd.d/lvp_icd.*.json >/dev/null 2>&1 ;;
     library:validation) ls /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json >/dev/null 2>&1 ;;
     library:clang_rt) command -v clang >/dev/null && ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1 ;;
