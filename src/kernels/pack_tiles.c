@@ -589,20 +589,20 @@ INLINE void pack_f8(const struct wmat *w, uint8_t *tile, const struct tile_sourc
     }
 }
 
-/* exact_tidy() of f32 or bf16 values; f16 ones are 0 or at least 2^-24. */
-INLINE void tidy_floats(enum qtype type, uint8_t values[8]) {
-    for (uint32_t i = 0; i < 2 && type == QT_F32; i++) {
+/* exact_tidy() of n f32 or bf16 values; f16 ones are 0 or at least 2^-24. */
+INLINE void tidy_floats(enum qtype type, uint8_t *values, size_t n) {
+    for (size_t i = 0; i < n && type == QT_F32; i++) {
         uint32_t v = get_word(values + 4 * i);
         v = (v & 0x7fffffff) < EXACT_LEAST_BITS ? 0 : v;
         memcpy(values + 4 * i, &v, sizeof v);
     }
-    for (uint32_t i = 0; i < 4 && type == QT_BF16; i++) {
+    for (size_t i = 0; i < n && type == QT_BF16; i++) {
         uint16_t v = tidy_bf16(get_u16(values + 2 * i));
         memcpy(values + 2 * i, &v, sizeof v);
     }
 }
 
-/* Eight bytes of a row at a time. */
+/* Eight bytes of a row at a time; their columns are tidied together, as vectors. */
 INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
                         const struct tile_source *src) {
     const size_t size = tile_col_bytes(type) / TILE_ROWS;
@@ -612,15 +612,15 @@ INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
     }
     for (uint32_t col = 0, n; col < w->n_cols; col += n) {
         n = MIN((uint32_t)(8 / size), w->n_cols - col);
+        uint8_t *columns = tile + (size_t)col * TILE_ROWS * size;
         for (uint32_t r = 0; r < src->n_rows; r++) {
             const uint8_t *p = src->rows[r] + (size_t)(src->col_begin + col) * size;
-            uint8_t *dst = tile + ((size_t)col * TILE_ROWS + r) * size;
             uint8_t values[8];
             memcpy(values, p, n == 8 / size ? 8 : n * size);
-            tidy_floats(type, values);
             for (uint32_t i = 0; i < n; i++)
-                memcpy(dst + i * TILE_ROWS * size, values + i * size, size);
+                memcpy(columns + (i * TILE_ROWS + r) * size, values + i * size, size);
         }
+        tidy_floats(type, columns, (size_t)n * TILE_ROWS);
     }
 }
 
