@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "server/form_params.h"
 
 /* ---- errors, usage ----------------------------------------------------------------------- */
 
@@ -278,9 +279,9 @@ static void param_output(struct params *p, struct service_request *r) {
     param_object(p, "output_format", &format);
     const json_t *newer = json_object_get(config, "format");
     if (newer != NULL && !json_is_null(newer))
-        form_read(p, "output_config.format", newer, r);
-    else if (format != NULL)
-        form_read(p, "output_format", format, r);
+        param_form(p, "output_config.format", newer, r);
+    else
+        param_form(p, "output_format", format, r);
 }
 
 /* Conversations that a server stores. A request that continues one has only the new
@@ -316,8 +317,8 @@ static void messages(struct service *s, struct http_request *http) {
     bool stream = false;
     if (params_init(&p, http)) {
         read_conversation(&p, s, &r, &o);
-        param_int(&p, "max_tokens", 1, 1 << 24, &r.n_predict);
-        if (r.n_predict < 0)
+        param_limit(&p, "max_tokens", false, &r);
+        if (!json_is_number(json_object_get(p.body, "max_tokens")))
             params_fail(&p, "max_tokens", "max_tokens is missing");
         param_sampling(&p, &r, &o.memory);
         param_stops(&p, "stop_sequences", &r, &o.memory);

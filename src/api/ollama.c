@@ -2,10 +2,12 @@
  * lines of JSON, and are the default. */
 #include "api/ollama.h"
 #include "api/dialects.h"
+#include "api/openai.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "chat/chat.h"
+#include "server/form_params.h"
 #include "server/prompts.h"
 #include "server/request_params.h"
 
@@ -79,11 +81,18 @@ static void add_figures(const struct reply *r, json_t *line) {
     json_object_set_new(line, "eval_duration", nanoseconds(d->generate_s));
 }
 
+/* Of the content's tokens, in OpenAI's form; the list is taken over. */
+static void add_logprobs(json_t *line, json_t *list) {
+    if (list != NULL)
+        json_object_set_new(line, "logprobs", list);
+}
+
 /* A call that was cut off is left out. Its arguments, an object here, would be empty, and
  * nothing would tell the client that the call is incomplete. */
 static void line_event(struct reply *r, int choice, const struct service_event *ev) {
-    const struct reply_choice *c = &r->choices[choice];
+    struct reply_choice *c = &r->choices[choice];
     bool called = ev->kind == EVENT_CALL_END && !ev->cut;
+    openai_note_logprobs(r, c, ev);
     if (!r->stream || (ev->kind != EVENT_CONTENT && ev->kind != EVENT_REASONING && !called))
         return;
     json_t *line = frame(r, false);
@@ -94,6 +103,7 @@ static void line_event(struct reply *r, int choice, const struct service_event *
     else
         add_message(r, line, json_string(""), NULL,
                     json_pack("[o]", call_json(c, c->n_calls - 1)));
+    add_logprobs(line, openai_take_logprobs(c));
     reply_ndjson(r, line);
 }
 
@@ -101,6 +111,7 @@ static void line_end(struct reply *r) {
     json_t *line = frame(r, true);
     add_message(r, line, json_string(""), NULL, NULL);
     add_figures(r, line);
+    add_logprobs(line, openai_take_logprobs(&r->choices[0]));
     reply_ndjson(r, line);
 }
 
@@ -118,6 +129,7 @@ static json_t *whole(struct reply *r) {
     add_message(r, v, buf_json(&c->content),
                 c->reasoning.len > 0 ? buf_json(&c->reasoning) : NULL, calls);
     add_figures(r, v);
+    add_logprobs(v, json_incref(c->content_logprobs));
     return v;
 }
 
@@ -183,6 +195,28 @@ static void param_format(struct params *p, struct service_request *r) {
     } else if (format != NULL && !json_is_null(format) && (word == NULL || *word != '\0')) {
         params_fail(p, "format", "format must be \"json\" or a JSON schema");
     }
+    param_form(p, "format", NULL, r);
+}
+
+static void param_logprobs(struct params *p, struct service_request *r) {
+    param_bool(p, "logprobs", &r->logprobs);
+    param_int(p, "top_logprobs", 0, 20, &r->n_top);
+    r->n_top = r->logprobs ? r->n_top : 0;
+}
+
+/* What would be missed if it were ignored. */
+static void refuse_the_rest(struct params *p) {
+    const char *template = "";
+    const json_t *context = NULL;
+    param_text(p, "template", &template);
+    param_array(p, "context", &context);
+    if (*template != '\0')
+        params_fail(p, "template",
+                    "template is not supported: the model's own is used; with raw, a prompt is "
+                    "taken as it is");
+    if (json_array_size(context) > 0)
+        params_fail(p, "context",
+                    "context is not supported: send the conversation to /api/chat");
 }
 
 /* think: a template's enable_thinking, or how hard. Kept alive by the body. */
@@ -300,6 +334,8 @@ static void handle(struct service *s, struct http_request *http, bool generate) 
         ollama_param_model(&p, s);
         param_options(&p, &r, &m);
         param_format(&p, &r);
+        param_logprobs(&p, &r);
+        refuse_the_rest(&p);
         param_think(&p, &r);
         param_bool(&p, "stream", &stream);
         param_array(&p, "tools", &r.tools);

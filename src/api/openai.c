@@ -151,6 +151,33 @@ json_t *openai_take_logprobs(struct reply_choice *c) {
     return list;
 }
 
+/* They cover the content's tokens: those that came with it. In an answer without calls they
+ * also cover tokens at its end that produced no text. */
+static bool is_of_content(const struct reply_choice *c, const struct service_event *ev) {
+    return ev->kind == EVENT_CONTENT || (ev->kind == EVENT_DONE && c->n_calls == 0);
+}
+
+static void gather_logprobs(struct reply_choice *c) {
+    json_t *list = openai_take_logprobs(c);
+    if (c->content_logprobs == NULL) {
+        c->content_logprobs = list;
+        return;
+    }
+    if (list != NULL)
+        json_array_extend(c->content_logprobs, list);
+    json_decref(list);
+}
+
+void openai_note_logprobs(const struct reply *r, struct reply_choice *c,
+                          const struct service_event *ev) {
+    if (ev->kind == EVENT_TOKEN)
+        openai_keep_logprob(c, ev);
+    else if (!is_of_content(c, ev))
+        json_decref(openai_take_logprobs(c));
+    else if (!r->stream)
+        gather_logprobs(c);
+}
+
 /* ---- /v1/models -------------------------------------------------------------------------- */
 
 static json_t *model_json(const struct service *s) {

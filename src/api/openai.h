@@ -47,5 +47,9 @@ void openai_stream_end(struct reply *r, json_t *frame);
  * to, as an array (NULL: none), or dropped. */
 void openai_keep_logprob(struct reply_choice *c, const struct service_event *ev);
 json_t *openai_take_logprobs(struct reply_choice *c);
+/* Keeps those of the content, whatever the event: for the text that comes with it, if that is
+ * streamed, otherwise in c->content_logprobs. */
+void openai_note_logprobs(const struct reply *r, struct reply_choice *c,
+                          const struct service_event *ev);
 
 #endif

@@ -1,6 +1,7 @@
 /* openai_chat.c: OpenAI's endpoint for chats, /v1/chat/completions. */
 #include "api/openai.h"
 #include "base/util.h"
+#include "server/form_params.h"
 
 /* Logprobs as this API has them; the list is taken over. */
 static json_t *wrapped(json_t *list) {
@@ -9,23 +10,6 @@ static json_t *wrapped(json_t *list) {
 
 static json_t *logprobs_json(struct reply_choice *c) {
     return wrapped(openai_take_logprobs(c));
-}
-
-/* They cover the content's tokens: those that came with it. In an answer without calls they
- * also cover tokens at its end that produced no text. */
-static bool is_of_content(const struct reply_choice *c, const struct service_event *ev) {
-    return ev->kind == EVENT_CONTENT || (ev->kind == EVENT_DONE && c->n_calls == 0);
-}
-
-static void gather_logprobs(struct reply_choice *c) {
-    json_t *list = openai_take_logprobs(c);
-    if (c->content_logprobs == NULL) {
-        c->content_logprobs = list;
-        return;
-    }
-    if (list != NULL)
-        json_array_extend(c->content_logprobs, list);
-    json_decref(list);
 }
 
 /* ---- streamed ---------------------------------------------------------------------------- */
@@ -85,12 +69,7 @@ static void stream_event(struct reply *r, int choice, const struct service_event
 
 static void chat_event(struct reply *r, int choice, const struct service_event *ev) {
     struct reply_choice *c = &r->choices[choice];
-    if (ev->kind == EVENT_TOKEN)
-        openai_keep_logprob(c, ev);
-    else if (!is_of_content(c, ev))
-        json_decref(openai_take_logprobs(c));
-    else if (!r->stream)
-        gather_logprobs(c);
+    openai_note_logprobs(r, c, ev);
     if (r->stream)
         stream_event(r, choice, ev);
 }
@@ -212,18 +191,20 @@ static void refuse_the_rest(struct params *p) {
 
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          struct request_memory *m) {
+    const json_t *format = NULL;
     const char *effort = NULL;
     service_request_init(r);
     param_model(p, s);
     param_messages(p, r);
-    param_int(p, "max_tokens", 1, 1 << 24, &r->n_predict);
-    param_int(p, "max_completion_tokens", 1, 1 << 24, &r->n_predict);
+    param_limit(p, "max_tokens", false, r);
+    param_limit(p, "max_completion_tokens", false, r);
     param_int(p, "n", 1, 64, &r->n_choices);
     param_sampling(p, r, m);
     param_stops(p, "stop", r, m);
     param_logprobs(p, r);
     param_tools(p, r);
-    param_form(p, r);
+    param_object(p, "response_format", &format);
+    param_form(p, "response_format", format, r);
     param_text(p, "reasoning_effort", &effort);
     openai_param_extra(p, effort, r);
     refuse_the_rest(p);

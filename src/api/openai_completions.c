@@ -2,6 +2,7 @@
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "server/form_params.h"
 #include "server/prompts.h"
 
 #define PROMPTS_MAX 64
@@ -111,15 +112,11 @@ const struct dialect openai_completion_dialect = {.stream_type = "text/event-str
 
 /* ---- the request ------------------------------------------------------------------------- */
 
-static void refuse_the_rest(struct params *p, int n) {
+static void refuse_the_rest(struct params *p) {
     bool echo = false;
-    int best_of = n;
     param_bool(p, "echo", &echo);
-    param_int(p, "best_of", 1, 64, &best_of);
     if (echo)
         params_fail(p, "echo", "echo is not supported");
-    if (best_of != n)
-        params_fail(p, "best_of", "best_of is not supported; use n");
     const char *suffix = "";
     param_text(p, "suffix", &suffix);
     if (*suffix != '\0')
@@ -128,19 +125,21 @@ static void refuse_the_rest(struct params *p, int n) {
 
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          struct request_memory *m) {
+    const json_t *format = NULL;
     int logprobs = -1;
     service_request_init(r);
     r->n_predict = 16; /* what the API promises */
     param_model(p, s);
-    param_int(p, "max_tokens", 0, 1 << 24, &r->n_predict);
+    param_limit(p, "max_tokens", true, r);
     param_int(p, "n", 1, 64, &r->n_choices);
     param_int(p, "logprobs", 0, 20, &logprobs);
     r->logprobs = logprobs >= 0;
     r->n_top = MAX(logprobs, 0);
     param_sampling(p, r, m);
     param_stops(p, "stop", r, m);
-    param_form(p, r);
-    refuse_the_rest(p, r->n_choices);
+    param_object(p, "response_format", &format);
+    param_form(p, "response_format", format, r);
+    refuse_the_rest(p);
 }
 
 static void answer(struct service *s, struct http_request *http,

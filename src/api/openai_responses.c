@@ -9,6 +9,7 @@
 #include "api/openai_items.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "server/form_params.h"
 #include "server/memo.h"
 
 #include <math.h>
@@ -481,9 +482,7 @@ static void param_function_tools(struct params *p, struct conversation *c) {
 static void param_text_form(struct params *p, struct service_request *r) {
     const json_t *text = NULL;
     param_object(p, "text", &text);
-    const json_t *format = json_object_get(text, "format");
-    if (format != NULL && !json_is_null(format))
-        form_read(p, "text.format", format, r);
+    param_form(p, "text.format", json_object_get(text, "format"), r);
 }
 
 static void param_reasoning(struct params *p, struct service_request *r) {
@@ -529,7 +528,7 @@ static void read_request(struct params *p, struct service *s, struct service_req
     c->items = json_array();
     c->store = true;
     param_model(p, s);
-    param_int(p, "max_output_tokens", 1, 1 << 24, &r->n_predict);
+    param_limit(p, "max_output_tokens", false, r);
     param_bool(p, "store", &c->store);
     param_bool(p, "stream", &c->stream);
     param_sampling(p, r, m);

@@ -326,6 +326,27 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
     return ST_OK;
 }
 
+static enum status check_ends(const struct engine *e, const struct engine_request *r,
+                              struct err *err) {
+    if (r->n_stop_ids > STOPS_MAX)
+        return err_set(err, ST_BAD_INPUT, "%zu stop tokens: expected at most %d", r->n_stop_ids,
+                       STOPS_MAX);
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] < 0 || (uint32_t)r->stop_ids[i] >= engine_n_vocab(e))
+            return err_set(err, ST_BAD_INPUT,
+                           "stop token %d is not in the vocabulary of "
+                           "%u",
+                           r->stop_ids[i], engine_n_vocab(e));
+    if (r->min_tokens < 0)
+        return err_set(err, ST_BAD_INPUT, "at least %d tokens: expected 0 or more",
+                       r->min_tokens);
+    if (r->min_tokens > 0 && r->constraint.mask != NULL)
+        return err_set(err, ST_UNSUPPORTED,
+                       "min_tokens cannot be kept where a grammar or a schema says when the "
+                       "answer ends");
+    return ST_OK;
+}
+
 static enum status check_request(const struct engine *e, const struct engine_request *r,
                                  struct err *err) {
     TRY(check_prompt(e, r, err));
@@ -350,6 +371,7 @@ static enum status check_request(const struct engine *e, const struct engine_req
             return err_set(err, ST_BAD_INPUT, "a stop string of %zu bytes: expected 1 to %d", n,
                            STOP_BYTES_MAX);
     }
+    TRY(check_ends(e, r, err));
     if (r->constraint.mask != NULL && r->n_choices > 1 && r->constraint.clone == NULL)
         return err_set(err, ST_BAD_INPUT,
                        "a constraint of several choices must know how to be "
@@ -375,15 +397,34 @@ static bool copy_stops(struct engine_request_handle *req, const struct engine_re
     return req->stops != NULL;
 }
 
+/* The stop tokens, and behind them the model's ends, which may not come early either. */
+static bool copy_stop_ids(struct engine_request_handle *req, const struct engine_request *r,
+                          const struct tokenizer *t) {
+    const int32_t *ends;
+    size_t n_ends = tokenizer_ends(t, &ends);
+    int32_t *ids = mem_calloc(r->n_stop_ids + n_ends + 1, sizeof *ids);
+    req->r.stop_ids = ids;
+    if (ids == NULL)
+        return false;
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        ids[i] = r->stop_ids[i];
+    for (size_t i = 0; i < n_ends; i++)
+        ids[r->n_stop_ids + i] = ends[i];
+    req->n_banned = r->n_stop_ids + n_ends;
+    return true;
+}
+
 /* All but the constraint, which stays the caller's until nothing can fail any more. */
-static bool copy_request(struct engine_request_handle *req, const struct engine_request *r) {
+static bool copy_request(struct engine_request_handle *req, const struct engine_request *r,
+                         const struct tokenizer *t) {
     req->r = *r;
     req->r.ids = copy_of(r->ids, r->n_ids, sizeof *r->ids);
     req->r.sampling.biases =
         copy_of(r->sampling.biases, r->sampling.n_biases, sizeof *r->sampling.biases);
+    bool stops = copy_stop_ids(req, r, t);
     req->seqs = mem_calloc((size_t)r->n_choices, sizeof *req->seqs);
     req->n_left = r->n_choices;
-    if (!copy_stops(req, r) || req->r.ids == NULL || req->r.sampling.biases == NULL ||
+    if (!copy_stops(req, r) || !stops || req->r.ids == NULL || req->r.sampling.biases == NULL ||
         req->seqs == NULL)
         return false;
     for (int i = 0; i < r->n_choices; i++)
@@ -431,7 +472,7 @@ enum status engine_submit(struct engine *e, const struct engine_request *r,
     TRY(check_request(e, r, err));
     struct engine_request_handle *req = mem_calloc(1, sizeof *req);
     enum status st = ST_OK;
-    if (req == NULL || !copy_request(req, r) || !give_constraints(req))
+    if (req == NULL || !copy_request(req, r, e->in.tokenizer) || !give_constraints(req))
         st = err_set(err, ST_NO_MEMORY, "no memory for a request");
     struct engine_request_handle *ignored;
     if (st == ST_OK)

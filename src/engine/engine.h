@@ -156,6 +156,9 @@ struct engine_request {
     struct engine_sampling sampling;
     const char *const *stops; /* copied; at most 64 of 1 to 1024 bytes */
     size_t n_stops;
+    const int32_t *stop_ids; /* copied; tokens that end the text, and are no part of it */
+    size_t n_stop_ids;
+    int min_tokens; /* no end before so many; not with a constraint */
     bool logprobs;
     int n_top;                           /* 0 to 20 */
     struct engine_constraint constraint; /* moved if engine_submit() says ST_OK */

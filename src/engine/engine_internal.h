@@ -101,6 +101,7 @@ struct seq {
 struct engine_request_handle {
     struct engine_request r; /* pointers are to copies */
     struct stop *stops;      /* [r.n_stops] */
+    size_t n_banned;         /* r.stop_ids here: all that may not come before r.min_tokens */
     struct seq *seqs;        /* [n_choices] */
     int n_left;              /* sequences that have not ended */
     int n_lingering;         /* that have, while a helper thread makes their mask */

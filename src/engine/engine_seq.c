@@ -58,18 +58,25 @@ struct token_effect {
     size_t n_out; /* bytes of held text that go out with it */
 };
 
+static bool is_stop(const struct engine_request *r, int32_t id) {
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id)
+            return true;
+    return false;
+}
+
 static struct token_effect judge(struct engine *e, struct seq *s, int32_t id) {
     const struct engine_request *r = &s->req->r;
     struct token_effect v = {.stop = ENGINE_STOP_LENGTH};
     size_t n_generated = s->n_ids - s->n_prompt;
     char *held = s->slot->held;
-    bool end = tokenizer_is_end(e->in.tokenizer, id);
-    if (!end)
+    bool end = tokenizer_is_end(e->in.tokenizer, id), stopped = is_stop(r, id);
+    if (!end && !stopped)
         s->n_held +=
             token_stream_put(&s->stream, id, held + s->n_held, e->held_cap - s->n_held);
     int which;
     v.n_out = stops_scan(s->req->stops, r->n_stops, held, s->n_held, &which);
-    if (end && (!r->ignore_end || s->constraint != NULL)) {
+    if (stopped || (end && (!r->ignore_end || s->constraint != NULL))) {
         v.over = true;
         v.stop = ENGINE_STOP_END;
     } else if (which >= 0) {
@@ -148,6 +155,7 @@ void request_free(struct engine_request_handle *req) {
     mem_free(req->stops);
     mem_free(req->seqs);
     mem_free((void *)(uintptr_t)req->r.ids);
+    mem_free((void *)(uintptr_t)req->r.stop_ids);
     mem_free((void *)(uintptr_t)req->r.sampling.biases);
     mem_free(req);
 }

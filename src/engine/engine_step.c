@@ -210,8 +210,11 @@ static void sample_row(void *user, int thread, uint32_t output, const float *log
     const struct seq *s = row->seq;
     const struct engine_request *r = &s->req->r;
     struct sampler *sm = &e->samplers[thread];
+    bool early = row->n_history - s->n_prompt < (size_t)r->min_tokens;
     const struct sampler_input in = {
         .logits = logits,
+        .banned = r->stop_ids,
+        .n_banned = early ? s->req->n_banned : 0,
         .mask = s->masked ? s->slot->mask : NULL,
         .history = s->slot->ids,
         .n_history = row->n_history,

@@ -138,7 +138,7 @@ static const float *changed_logits(struct sampler *sm, const struct engine_sampl
                                    const struct sampler_input *in) {
     bool repetition = s->base.repeat_penalty != 1.0f;
     bool generated = s->presence_penalty != 0 || s->frequency_penalty != 0;
-    if (!repetition && !generated && s->n_biases == 0 && in->mask == NULL)
+    if (!repetition && !generated && s->n_biases == 0 && in->mask == NULL && in->n_banned == 0)
         return in->logits;
     memcpy(sm->logits, in->logits, sm->n_vocab * sizeof *sm->logits);
     if (repetition)
@@ -149,6 +149,8 @@ static const float *changed_logits(struct sampler *sm, const struct engine_sampl
         sm->logits[s->biases[i].id] += s->biases[i].bias;
     if (in->mask != NULL)
         mask_out(sm, in->mask);
+    for (size_t i = 0; i < in->n_banned; i++)
+        sm->logits[in->banned[i]] = -INFINITY;
     return sm->logits;
 }
 

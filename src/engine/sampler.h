@@ -47,6 +47,9 @@ enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, st
 struct sampler_input {
     const float *logits;  /* [n_vocab], untouched */
     const uint64_t *mask; /* a bit for each token that may come, at least one; NULL: all */
+    const int32_t
+        *banned; /* [n_banned] tokens that may not come, not all that the mask allows */
+    size_t n_banned;
     /* all tokens so far, the newest last; the new one's index follows */
     const int32_t *history;
     size_t n_history, n_prompt;

@@ -523,6 +523,9 @@ static enum status submit(const struct served_model *m, const struct service_req
     er.sampling = r->sampling;
     er.stops = r->stops;
     er.n_stops = r->n_stops;
+    er.stop_ids = r->stop_ids;
+    er.n_stop_ids = r->n_stop_ids;
+    er.min_tokens = r->min_tokens;
     er.logprobs = r->logprobs;
     er.n_top = r->n_top;
     er.constraint = *constraint;

@@ -62,6 +62,49 @@ static void param_biases(struct params *p, struct service_request *r,
     r->sampling.n_biases = n;
 }
 
+static void param_stop_ids(struct params *p, struct service_request *r,
+                           struct request_memory *m) {
+    const json_t *list = NULL, *id;
+    size_t i;
+    param_array(p, "stop_token_ids", &list);
+    if (json_array_size(list) > STOPS_PER_REQUEST) {
+        params_fail(p, "stop_token_ids", "stop_token_ids has %zu tokens, %d at most",
+                    json_array_size(list), STOPS_PER_REQUEST);
+        return;
+    }
+    json_array_foreach((json_t *)list, i, id) {
+        json_int_t v = json_integer_value(id);
+        if (!json_is_integer(id) || v < 0 || v > INT32_MAX)
+            params_fail(p, "stop_token_ids", "stop_token_ids[%zu] is not a token id", i);
+        m->stop_ids[i] = (int32_t)v;
+    }
+    r->stop_ids = m->stop_ids;
+    r->n_stop_ids = json_array_size(list);
+}
+
+/* Something that says so little that nobody would miss it. */
+static bool asks_nothing(const json_t *v) {
+    return v == NULL || json_is_null(v) || json_is_false(v) ||
+           (json_is_number(v) && json_number_value(v) == 0) ||
+           (json_is_string(v) && json_string_length(v) == 0) ||
+           (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0);
+}
+
+static void refuse_others(struct params *p, const struct service_request *r) {
+    static const char *const fields[] = {"use_beam_search",           "bad_words",
+                                         "allowed_token_ids",         "prompt_logprobs",
+                                         "truncate_prompt_tokens",    "logits_processors",
+                                         "include_stop_str_in_output"};
+    int best_of = r->n_choices;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        if (!asks_nothing(json_object_get(p->body, fields[i])))
+            params_fail(p, fields[i], "%s is not supported", fields[i]);
+    param_int(p, "best_of", 1, 64, &best_of);
+    if (best_of != r->n_choices)
+        params_fail(p, "best_of", "best_of is not supported; use n");
+}
+
 void param_sampling(struct params *p, struct service_request *r, struct request_memory *m) {
     struct lockstep_sampling *s = &r->sampling.base;
     param_float(p, "temperature", 0, 2, &s->temperature);
@@ -82,6 +125,18 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     param_bool(p, "ignore_eos", &r->ignore_end);
     param_biases(p, r, m);
     param_seed(p, r);
+    param_stop_ids(p, r, m);
+    param_int(p, "min_tokens", 0, 1 << 24, &r->min_tokens);
+    refuse_others(p, r);
+}
+
+void param_limit(struct params *p, const char *field, bool may_be_none,
+                 struct service_request *r) {
+    param_int(p, field, -1, 1 << 24, &r->n_predict);
+    if (r->n_predict == 0 && !may_be_none)
+        params_fail(p, field,
+                    "%s is 0, but an answer has at least one token; -1 stands for no limit",
+                    field);
 }
 
 void param_stops(struct params *p, const char *field, struct service_request *r,
@@ -197,35 +252,6 @@ void param_tools(struct params *p, struct service_request *r) {
     param_array(p, "tools", &r->tools);
     tools_check(p, r->tools);
     param_tool_choice(p, r);
-}
-
-void form_read(struct params *p, const char *field, const json_t *format,
-               struct service_request *r) {
-    const char *type = json_string_value(json_object_get(format, "type"));
-    const json_t *wrapped = json_object_get(format, "json_schema");
-    const json_t *schema = json_object_get(wrapped != NULL ? wrapped : format, "schema");
-    if (type != NULL && str_eq(type, "json_object")) {
-        r->form = schema != NULL ? FORM_SCHEMA : FORM_JSON;
-        r->schema = schema;
-    } else if (type != NULL && str_eq(type, "json_schema")) {
-        r->form = FORM_SCHEMA;
-        r->schema = schema;
-        if (schema == NULL)
-            params_fail(p, field, "%s of type json_schema: the schema is missing", field);
-    } else if (type == NULL || !str_eq(type, "text")) {
-        params_fail(p, field, "%s.type must be \"text\", \"json_object\" or \"json_schema\"",
-                    field);
-    }
-}
-
-void param_form(struct params *p, struct service_request *r) {
-    const json_t *format = NULL;
-    param_object(p, "response_format", &format);
-    param_text(p, "grammar", &r->gbnf);
-    if (r->gbnf != NULL)
-        r->form = FORM_GBNF;
-    if (format != NULL)
-        form_read(p, "response_format", format, r);
 }
 
 void param_model(struct params *p, const struct service *s) {

@@ -11,12 +11,18 @@
 struct request_memory {
     struct engine_bias *biases;
     const char *stops[STOPS_PER_REQUEST];
+    int32_t stop_ids[STOPS_PER_REQUEST];
 };
 void request_memory_deinit(struct request_memory *m);
 
 /* temperature, top_p, top_k, min_p, typical_p, repeat_penalty (also as repetition_penalty),
- * presence_penalty, frequency_penalty, logit_bias, seed (a random one if absent), ignore_eos. */
+ * presence_penalty, frequency_penalty, logit_bias, seed (a random one if absent), ignore_eos,
+ * stop_token_ids, min_tokens. What others have beside these, and nothing here does, is a defect if
+ * it asks for anything. r->n_choices is known before. */
 void param_sampling(struct params *p, struct service_request *r, struct request_memory *m);
+/* How many tokens, under the dialect's name: -1 is without a limit, as others read it. */
+void param_limit(struct params *p, const char *field, bool may_be_none,
+                 struct service_request *r);
 /* stop, under the dialect's name. */
 void param_stops(struct params *p, const char *field, struct service_request *r,
                  struct request_memory *m);
@@ -26,11 +32,6 @@ void param_tools(struct params *p, struct service_request *r);
 void param_tool_choice(struct params *p, struct service_request *r);
 /* A call that must be is one of r's tools, and so is the function that it names. */
 void tool_choice_check(struct params *p, const struct service_request *r);
-/* OpenAI's response_format, and GBNF as `grammar`. */
-void param_form(struct params *p, struct service_request *r);
-/* A format of OpenAI's (an object with type, and schema or json_schema.schema). */
-void form_read(struct params *p, const char *field, const json_t *format,
-               struct service_request *r);
 /* model: ours, or a defect of ST_NOT_FOUND. */
 void param_model(struct params *p, const struct service *s);
 /* dimensions: the model's, or a defect. */

@@ -95,6 +95,9 @@ struct service_request {
     bool ignore_end;
     const char *const *stops;
     size_t n_stops;
+    const int32_t *stop_ids; /* as in struct engine_request */
+    size_t n_stop_ids;
+    int min_tokens;
     bool logprobs;
     int n_top;
     bool embed, embed_last; /* one normalized vector instead of text */

@@ -328,6 +328,11 @@ bool tokenizer_is_end(const struct tokenizer *t, int32_t id) {
     return false;
 }
 
+size_t tokenizer_ends(const struct tokenizer *t, const int32_t **ids) {
+    *ids = t->ends;
+    return t->n_ends;
+}
+
 /* --- opening --- */
 
 static enum vocab_kind kind_of(const struct tokenizer *t) {

@@ -39,6 +39,8 @@ const struct tokenizer_facts *tokenizer_facts(const struct tokenizer *t);
  * <|eot_id|>, <|end_of_text|>, <|return|>, ...). The latter are found by name if they are
  * control or user-defined tokens. */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
+/* All of them; how many. */
+size_t tokenizer_ends(const struct tokenizer *t, const int32_t **ids);
 bool tokenizer_is_control(const struct tokenizer *t, int32_t id);
 /* The id of the token that stands for exactly these bytes (" the", "<|im_end|>"), TOKEN_NONE if
  * it does not exist. */

@@ -44,6 +44,43 @@ static void text_ends_before_a_stop_string(void **state) {
     engine_close(e);
 }
 
+/* ---- stop tokens, and a least length ------------------------------------------------- */
+
+static void a_stop_token_ends_the_text_and_not_too_early(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    const struct output *full = &expected[4];
+    const int32_t *stop = &full->ids[7];
+    size_t first = 0;
+    while (full->ids[first] != *stop)
+        first++;
+    c = calls[4];
+    c.req.stop_ids = stop;
+    c.req.n_stop_ids = 1;
+    call_run(e, &c); /* though ends are to be ignored */
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_END);
+    assert_int_equal(c.out[0].n_ids, first + 1);
+    assert_memory_equal(c.out[0].ids, full->ids, (first + 1) * sizeof *full->ids);
+    assert_memory_equal(c.out[0].text, full->text, c.out[0].n_text);
+    c = calls[4];
+    c.req.stop_ids = stop;
+    c.req.n_stop_ids = 1;
+    c.req.min_tokens = 20;
+    call_run(e, &c);
+    assert_true(c.out[0].n_ids >= 20);
+    for (size_t i = 0; i < 19; i++)
+        assert_int_not_equal(c.out[0].ids[i], *stop);
+    const int32_t absurd = 1 << 30;
+    struct err err;
+    c = calls[4];
+    c.req.stop_ids = &absurd;
+    c.req.n_stop_ids = 1;
+    assert_int_equal(engine_submit(e, &c.req, NULL, &err), ST_BAD_INPUT);
+    engine_close(e);
+}
+
 /* ---- log probabilities --------------------------------------------------------------- */
 
 struct rows {
@@ -211,6 +248,7 @@ int main(int argc, char **argv) {
     golden_or_skip(MODEL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_ends_before_a_stop_string),
+        cmocka_unit_test(a_stop_token_ends_the_text_and_not_too_early),
         cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
         cmocka_unit_test(a_token_of_padding_never_comes),
         cmocka_unit_test(the_last_hidden_state_gives_the_logits),

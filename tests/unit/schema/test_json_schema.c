@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "grammar/grammar.h"
 #include "schema/json_schema.h"
+#include "schema/regex.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -786,6 +787,38 @@ static void several_schemas_in_one_grammar(void **state) {
     json_decref(c);
 }
 
+static void regular_expressions(void **state) {
+    (void)state;
+    static const struct {
+        const char *regex, *good[3], *bad[3];
+    } cases[] = {{"a|bc", {"a", "bc"}, {"ab", "", "abc"}},
+                 {"^[0-9]{3}-\\d+$", {"123-4", "000-12345"}, {"123-", "12-4", "\"123-4\""}},
+                 {"(\"|\\n|\xc3\xa9)*", {"", "\"\n", "\xc3\xa9"}, {"e", "n"}},
+                 {"[^a]b?", {"x", "]b", "\\"}, {"a", "ab", "xbb"}}};
+    struct err err;
+    char *gbnf;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct grammar *g;
+        assert_int_equal(regex_to_gbnf(cases[i].regex, &gbnf, &err), ST_OK);
+        assert_int_equal(grammar_open(&g, gbnf, strlen(gbnf), trie, &err), ST_OK);
+        for (size_t k = 0; k < 3; k++) {
+            if (cases[i].good[k] != NULL)
+                assert_int_equal(reads(g, cases[i].good[k]), 'w');
+            if (cases[i].bad[k] != NULL)
+                assert_int_not_equal(reads(g, cases[i].bad[k]), 'w');
+        }
+        grammar_close(g);
+        mem_free(gbnf);
+    }
+    static const char *const refused[] = {"(",     "a)(b",     "(a)\\1", "a{9999}{9999}",
+                                          "a\\bb", "[^\\s\\S]"};
+    for (size_t i = 0; i < ARRAY_LEN(refused); i++) {
+        err.text[0] = '\0';
+        assert_int_not_equal(regex_to_gbnf(refused[i], &gbnf, &err), ST_OK);
+        assert_true(strlen(err.text) > 10);
+    }
+}
+
 int main(void) {
     if (access(MODEL, R_OK) != 0) {
         printf("skip: " MODEL " is not there\n");
@@ -807,6 +840,7 @@ int main(void) {
         cmocka_unit_test(large_lengths),
         cmocka_unit_test(json_objects),
         cmocka_unit_test(several_schemas_in_one_grammar),
+        cmocka_unit_test(regular_expressions),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -1,0 +1,128 @@
+#!/bin/bash
+# What clients of other servers ask of lockstep serve: forms of an answer by other names, limits, ends, versions,
+# with curl. What each is for is in docs/serve.md.
+# labels: waits
+set -u
+command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
+command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/server.sh"
+
+# ask STATUS PATH [curl options...]: the body goes to $work/body.
+ask() {
+    local want=$1 path=$2 got
+    shift 2
+    got=$(curl -sS -m 60 -D "$work/head" -o "$work/body" -w '%{http_code}' "$@" "$url$path")
+    [ "$got" = "$want" ] || fail "$path $*: status $got, expected $want: $(head -c 300 "$work/body")"
+}
+# holds EXPRESSION: true of the body as Python's `v`.
+holds() {
+    python3 -c 'import json, re, sys
+v = json.load(open(sys.argv[1]))
+sys.exit(not eval(sys.argv[2]))' "$work/body" "$1" || fail "not so: $1: $(head -c 400 "$work/body")"
+}
+says() { grep -Eq -e "$1" "$work/body" || fail "expected /$1/: $(head -c 400 "$work/body")"; }
+
+serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q
+messages='"messages":[{"role":"user","content":"What is a bit bucket?"}]'
+
+# ---- forms by the names of vLLM and llama.cpp, in every dialect ------------------------------------------
+text_of='(v["choices"][0].get("text") or v["choices"][0].get("message", {}).get("content") if "choices" in v else
+v["output"][-1]["content"][0]["text"] if "output" in v else v["content"][0]["text"] if "content" in v else
+v.get("response") or v["message"]["content"])'
+forms() { # FIELDS EXPRESSION of the text
+    local expression="(lambda text: $2)($(tr '\n' ' ' <<<"$text_of"))"
+    ask 200 /v1/chat/completions -d "{$messages,\"max_tokens\":60,$1}" && holds "$expression"
+    ask 200 /v1/completions -d "{\"prompt\":\"A bit\",\"max_tokens\":60,$1}" && holds "$expression"
+    ask 200 /v1/responses -d "{\"input\":\"hi\",\"max_output_tokens\":60,$1}" && holds "$expression"
+    ask 200 /v1/messages -d "{$messages,\"max_tokens\":60,$1}" && holds "$expression"
+    ask 200 /api/chat -d "{$messages,\"stream\":false,\"options\":{\"num_predict\":60},$1}" && holds "$expression"
+    ask 200 /api/generate -d "{\"prompt\":\"hi\",\"stream\":false,\"options\":{\"num_predict\":60},$1}" && holds "$expression"
+}
+schema='{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}'
+forms "\"guided_json\":$schema" 'type(json.loads(text)["a"]) is bool'
+forms "\"guided_json\":$(python3 -c 'import json, sys; print(json.dumps(sys.argv[1]))' "$schema")" 'type(json.loads(text)["a"]) is bool'
+forms '"guided_regex":"[a-c]{3}-(\\d|x)+y"' 're.fullmatch(r"[a-c]{3}-(\d|x)+y?", text)'
+forms '"guided_choice":["rd\"ead","wr\nite"]' 'text in ("rd\"ead", "wr\nite")'
+forms '"guided_grammar":"root ::= \"on\" | \"off\""' 'text in ("on", "off")'
+forms '"grammar":"root ::= \"on\" | \"off\""' 'text in ("on", "off")'
+forms "\"json_schema\":$schema" 'type(json.loads(text)["a"]) is bool'
+forms "\"structured_outputs\":{\"json\":$schema}" 'type(json.loads(text)["a"]) is bool'
+forms '"structured_outputs":{"regex":"(ab|cd)"}' 'text in ("ab", "cd")'
+forms '"structured_outputs":{"choice":["yes","no"]}' 'text in ("yes", "no")'
+forms '"structured_outputs":{"grammar":"root ::= \"1\""}' 'text == "1"'
+forms '"structured_outputs":{"json_object":true}' 'text.startswith("{")'
+
+refused() { # FIELDS PATTERN
+    ask 400 /v1/chat/completions -d "{$messages,\"max_tokens\":8,$1}" && says "$2"
+    ask 400 /v1/messages -d "{$messages,\"max_tokens\":8,$1}" && says "$2"
+    ask 400 /v1/responses -d "{\"input\":\"hi\",$1}" && says "$2"
+    ask 400 /api/chat -d "{$messages,\"stream\":false,$1}" && says "$2"
+}
+refused '"guided_regex":"("' 'guided_regex: '
+refused '"guided_regex":"a)(b"' 'guided_regex: '
+refused '"guided_regex":"a{9999}{9999}"' 'guided_regex: '
+refused '"guided_regex":3' 'guided_regex must be a string'
+refused '"guided_choice":[]' 'guided_choice must be an array of at least one string'
+refused '"guided_choice":["a",3]' 'guided_choice\[1\] must be a string'
+refused '"guided_json":"no schema"' 'guided_json must be a JSON schema'
+refused '"guided_json":{"type":"object"},"guided_regex":"a"' 'guided_json and guided_regex: an answer has one form'
+refused '"structured_outputs":{"structural_tag":"x"}' 'structured_outputs.structural_tag is not supported'
+refused '"guided_whitespace_pattern":"x"' 'guided_whitespace_pattern is not supported'
+refused '"best_of":2' 'best_of is not supported; use n'
+refused '"bad_words":["x"]' 'bad_words is not supported'
+refused '"stop_token_ids":["x"]' 'stop_token_ids\[0\] is not a token id'
+refused '"stop_token_ids":[99999999]' 'stop token 99999999 is not in the vocabulary'
+refused '"min_tokens":5,"guided_choice":["a"]' 'min_tokens cannot be kept'
+ask 400 /v1/chat/completions -d "{$messages,\"guided_regex\":\"a\",\"response_format\":{\"type\":\"json_object\"}}"
+says 'response_format and guided_regex: an answer has one form'
+
+# ---- where an answer ends ----------------------------------------------------------------------------
+greedy='"temperature":0,"prompt":"A bit bucket is"'
+ask 200 /v1/completions -d "{$greedy,\"max_tokens\":12,\"logprobs\":0}"
+third=$(python3 -c 'import json, sys; print("".join(json.load(open(sys.argv[1]))["choices"][0]["logprobs"]["tokens"][2:3]))' "$work/body")
+before=$(python3 -c 'import json, sys; print("".join(json.load(open(sys.argv[1]))["choices"][0]["logprobs"]["tokens"][:2]))' "$work/body")
+ask 200 /tokenize -d "$(python3 -c 'import json, sys; print(json.dumps({"content": sys.argv[1] + sys.argv[2]}))' "$before" "$third")"
+id=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["tokens"][-1])' "$work/body")
+ask 200 /v1/completions -d "{$greedy,\"max_tokens\":12,\"stop_token_ids\":[$id]}"
+BEFORE=$before python3 -c 'import json, os, sys
+c = json.load(open(sys.argv[1]))["choices"][0]
+sys.exit(c["text"] != os.environ["BEFORE"] or c["finish_reason"] != "stop")' "$work/body" || fail "stop_token_ids: $(cat "$work/body"), not '$before'"
+ask 200 /v1/completions -d "{$greedy,\"max_tokens\":12,\"stop_token_ids\":[$id],\"min_tokens\":9}"
+holds 'v["usage"]["completion_tokens"] >= 9'
+
+# ---- limits ------------------------------------------------------------------------------------------
+ask 200 /v1/chat/completions -d "{$messages,\"max_tokens\":-1}" && holds 'v["usage"]["completion_tokens"] > 0'
+ask 200 /v1/completions -d '{"prompt":"hi","max_tokens":0}' && holds 'v["choices"][0]["text"] == ""'
+ask 200 /v1/messages -d "{$messages,\"max_tokens\":-1}" && holds 'v["usage"]["output_tokens"] > 0'
+for path in /v1/chat/completions /v1/messages; do
+    ask 400 $path -d "{$messages,\"max_tokens\":0}" && says 'max_tokens is 0, but an answer has at least one token'
+done
+ask 400 /v1/responses -d '{"input":"hi","max_output_tokens":0}' && says 'max_output_tokens is 0, but'
+ask 400 /v1/messages -d "{$messages}" && says 'max_tokens is missing'
+
+# ---- Ollama ------------------------------------------------------------------------------------------
+ask 200 /api/version && holds '[int(x) for x in v["version"].split(".")] >= [0, 13, 4]' # codex --oss asks for it
+for name in jargon-3m-f16 jargon-3m-f16:latest; do
+    ask 200 /api/pull -d "{\"model\":\"$name\"}" && holds 'v == {"status": "success"}'
+done
+ask 404 /api/pull -d '{"model":"gpt-oss:20b"}' && says 'does not exist here'
+for path in /api/chat /api/generate; do
+    body="{$messages,\"prompt\":\"hi\",\"logprobs\":true,\"top_logprobs\":2,\"options\":{\"num_predict\":6,\"temperature\":0}"
+    ask 200 $path -d "$body,\"stream\":false}"
+    holds '"".join(t["token"] for t in v["logprobs"]) == v.get("response", v.get("message", {}).get("content"))'
+    holds '[len(t["top_logprobs"]) for t in v["logprobs"]] == [2] * 6 and all(t["logprob"] <= 0 and t["bytes"] for t in v["logprobs"])'
+    cp "$work/body" "$work/whole"
+    ask 200 $path -d "$body}"
+    python3 -c 'import json, sys
+lines = [json.loads(line) for line in open(sys.argv[1])]
+sys.exit(sum((line.get("logprobs", []) for line in lines), []) != json.load(open(sys.argv[2]))["logprobs"])' \
+        "$work/body" "$work/whole" || fail "$path: streamed log probabilities are others: $(cat "$work/body")"
+done
+ask 400 /api/generate -d '{"prompt":"hi","template":"{{ .Prompt }}"}' && says 'template is not supported'
+ask 400 /api/generate -d '{"prompt":"hi","context":[1,2]}' && says 'context is not supported'
+ask 200 /api/generate -d '{"prompt":"hi","template":"","context":[],"stream":false,"options":{"num_predict":1}}'
+
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+[ $failures = 0 ] && echo "dialects: all as they should be"
+[ $failures = 0 ]
