@@ -391,10 +391,14 @@ LOCKSTEP_API void lockstep_cancel(struct lockstep *ls);
 
 /** Where rank 0's time went since these counters were last reset, or the model was opened. */
 struct lockstep_times {
-    double compute_s;   /**< in kernels and the barriers of its own threads */
-    double fabric_s;    /**< in collectives: waiting for others and copying */
-    uint64_t steps;     /**< steps done */
-    uint64_t exchanges; /**< collectives done */
+    double compute_s;            /**< in kernels and the barriers of its own threads */
+    double fabric_s;             /**< in collectives: waiting for others and copying */
+    uint64_t steps;              /**< steps done */
+    uint64_t exchanges;          /**< collectives done */
+    uint64_t device_submissions; /**< to rank 0's device: each is waited for */
+    uint64_t device_dispatches;  /**< kernels that ran there */
+    uint64_t device_bus_bytes;   /**< of the host's memory that these read and wrote, if the
+                                    device has memory of its own */
 };
 /** Fills *out, and sets the counters to zero if reset. */
 LOCKSTEP_API void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);

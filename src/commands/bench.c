@@ -80,12 +80,18 @@ static json_t *series_json(const struct series *s) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
+/* Of rank 0's device, for a token of a generation; 0: it has none. */
+struct device_work {
+    double submissions, dispatches, bus_bytes;
+};
+
 struct bench {
     struct lockstep *ls;
     int32_t *ids; /* of a prompt, and of the context before a generation */
     struct series prompt, generate, fabric; /* n_runs */
     struct series read_roof, peak;          /* 2 n_runs + 1: before, between and after these */
     const char *peak_kind;
+    struct device_work device;
 };
 
 /* Token ids without a pattern; the same in every run. */
@@ -138,6 +144,14 @@ static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_erro
     return st;
 }
 
+/* The first step of these is the prompt's. */
+static struct device_work device_work(const struct lockstep_times *t) {
+    double steps = (double)MAX(t->steps, (uint64_t)1);
+    return (struct device_work){(double)t->device_submissions / steps,
+                                (double)t->device_dispatches / steps,
+                                (double)t->device_bus_bytes / steps};
+}
+
 static enum lockstep_status measure_generation(struct bench *b, struct lockstep_error *err) {
     struct lockstep_result r;
     struct lockstep_times times;
@@ -150,6 +164,7 @@ static enum lockstep_status measure_generation(struct bench *b, struct lockstep_
     lockstep_times(b->ls, &times, true);
     series_add(&b->generate, session_rate(session_generated(&r), r.generate_s));
     series_add(&b->fabric, session_rate(times.fabric_s, times.fabric_s + times.compute_s));
+    b->device = device_work(&times);
     return traced ? lockstep_trace_end(b->ls, trace, err) : st;
 }
 
@@ -222,6 +237,11 @@ static int print_json(const struct bench *b, const struct summary *s) {
         series_json(&b->peak));
     json_object_update(o, mine);
     json_decref(mine);
+    if (b->device.submissions > 0)
+        json_object_set_new(o, "device_token",
+                            json_pack("{s:f, s:f, s:f}", "submissions", b->device.submissions,
+                                      "dispatches", b->device.dispatches, "bus_bytes",
+                                      b->device.bus_bytes));
     return cli_print_json(o);
 }
 
@@ -240,6 +260,12 @@ static int print_text(const struct bench *b, const struct summary *s) {
     if (lockstep_model_info(b->ls)->n_ranks > 1)
         printf("         %.1f%% of a generation's time is spent between ranks\n",
                100 * s->fabric);
+    const struct device_work *d = &b->device;
+    if (d->submissions > 0)
+        printf(
+            "         the device has %.1f submissions and %.0f dispatches a token, and %s cross "
+            "the bus\n",
+            d->submissions, d->dispatches, cli_bytes((uint64_t)d->bus_bytes, read));
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
 }

@@ -64,11 +64,12 @@ const struct device_info *device_info(const struct device *d);
 enum device_place {
     DEVICE_SHARED, /* host memory that the device reads and writes where it is */
     DEVICE_COPY, /* device memory; what the host has is copied there, and then of no meaning */
+    DEVICE_MIRROR, /* device memory, a copy of what the host has; neither writes to it */
 };
 
 /* From now on the device knows the bytes at `host`, a multiple of 4096 long and aligned to that,
  * until device_unmap() or device_close(). (Of a device that did not answer it may go on to use them
- * until it does.) Where memory is unified, DEVICE_COPY is DEVICE_SHARED.
+ * until it does.) Where memory is unified, all are DEVICE_SHARED.
  * ST_NO_MEMORY, ST_BAD_INPUT (more than the device takes at once; device_max_map()). */
 enum status device_map(struct device *d, void *host, size_t bytes, enum device_place place,
                        struct err *err);
@@ -113,8 +114,12 @@ bool device_has_work(const struct device *d);
  * LOCKSTEP_DEVICE_TIMEOUT seconds (10; of a software device 120); it stays so. */
 enum status device_finish(struct device *d, struct err *err);
 
-struct device_counts {
-    uint64_t submissions, runs, wait_ns;
+/* That a run reads or writes so many bytes at `host`: counted if they cross a bus, since a device
+ * with memory of its own reaches there for the host's. */
+void device_count_bus(struct device *d, const void *host, size_t bytes);
+
+struct device_counts { /* since it was opened */
+    uint64_t submissions, runs, bus_bytes, wait_ns;
 };
 struct device_counts device_counts(const struct device *d);
 

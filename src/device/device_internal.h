@@ -49,6 +49,7 @@ struct device_buffer {
 struct device_range {
     uintptr_t begin, end; /* of the host */
     uint64_t address;     /* the device's, of begin */
+    bool crosses;         /* a device with memory of its own reads the host's */
     struct device_buffer buffer;
 };
 

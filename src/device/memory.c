@@ -137,7 +137,7 @@ static enum status fill(struct device *d, VkBuffer to, const char *host, size_t 
 }
 
 static enum status copy(struct device *d, struct device_buffer *b, void *host, size_t bytes,
-                        struct err *err) {
+                        bool discards, struct err *err) {
     VkResult r = need_staging(d);
     if (r == VK_SUCCESS)
         r = make_buffer(d, b, bytes, NULL);
@@ -146,7 +146,8 @@ static enum status copy(struct device *d, struct device_buffer *b, void *host, s
     if (r != VK_SUCCESS)
         return device_failed(d, r, "a block of its own memory", err);
     TRY(fill(d, b->buffer, host, bytes, err));
-    mem_discard(host, bytes);
+    if (discards)
+        mem_discard(host, bytes);
     return ST_OK;
 }
 
@@ -167,7 +168,7 @@ static size_t find_range(const struct device *d, uintptr_t at) {
 
 enum status device_map(struct device *d, void *host, size_t bytes, enum device_place place,
                        struct err *err) {
-    struct device_range range = {(uintptr_t)host, (uintptr_t)host + bytes, 0, {0}};
+    struct device_range range = {(uintptr_t)host, (uintptr_t)host + bytes, 0, false, {0}};
     size_t at = find_range(d, range.begin);
     BUG_ON(range.begin % PAGE != 0 || bytes % PAGE != 0 || bytes == 0);
     if (d->lost)
@@ -179,9 +180,10 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
     if (!mem_reserve(&d->ranges, &d->cap_ranges, d->n_ranges + 1, sizeof *d->ranges))
         return err_set(err, ST_NO_MEMORY, "no memory for a list of mapped ranges");
     enum status st = ST_OK;
-    if (place == DEVICE_COPY && !d->physical.info.unified) {
-        st = copy(d, &range.buffer, host, bytes, err);
+    if (place != DEVICE_SHARED && !d->physical.info.unified) {
+        st = copy(d, &range.buffer, host, bytes, place == DEVICE_COPY, err);
     } else {
+        range.crosses = !d->physical.info.unified;
         VkResult r = import(d, &range.buffer, host, bytes);
         if (r != VK_SUCCESS)
             st = device_failed(d, r, "memory of the host", err);
@@ -215,10 +217,20 @@ size_t device_max_map(const struct device *d) {
     return (size_t)MIN(d->physical.max_map, (uint64_t)SIZE_MAX);
 }
 
-uint64_t device_address(const struct device *d, const void *host) {
+static const struct device_range *range_of(const struct device *d, const void *host) {
     size_t at = find_range(d, (uintptr_t)host);
     BUG_ON(at == d->n_ranges || d->ranges[at].begin > (uintptr_t)host);
-    return d->ranges[at].address + ((uintptr_t)host - d->ranges[at].begin);
+    return &d->ranges[at];
+}
+
+uint64_t device_address(const struct device *d, const void *host) {
+    const struct device_range *range = range_of(d, host);
+    return range->address + ((uintptr_t)host - range->begin);
+}
+
+void device_count_bus(struct device *d, const void *host, size_t bytes) {
+    if (bytes != 0 && range_of(d, host)->crosses)
+        d->counts.bus_bytes += bytes;
 }
 
 void device_free_memory(struct device *d) {

@@ -16,6 +16,9 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
         .fabric_s = (double)t.fabric_ns * 1e-9,
         .steps = t.steps,
         .exchanges = t.exchanges,
+        .device_submissions = t.device_submissions,
+        .device_dispatches = t.device_dispatches,
+        .device_bus_bytes = t.device_bus_bytes,
     };
 }
 

@@ -508,12 +508,13 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
 static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct step *step = r->whole;
+    float *embeddings = m->on_device.embeddings != NULL ? m->on_device.embeddings : m->x;
     uint32_t e = m->hp->n_embd, first;
     size_t begin, end;
     while (pool_claim(pool, step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             if (m->share->stage == 0) {
-                float *x = m->x + t * e;
+                float *x = embeddings + t * e;
                 weights_embed_row(&m->w, step->tokens[t], x);
                 forward_scale(x, e, m->hp->embed_scale);
             }
@@ -525,6 +526,7 @@ static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) 
                                   a->sin + t * a->n_pairs);
         }
     pool_barrier(pool);
+    device_take_embeddings(r, pool);
     if (thread == 0)
         r->st = gguf_check_intact(m->g, &r->err);
     return forward_whole(r, pool, thread);

@@ -500,9 +500,13 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     lay->inner = true;
     want(lay, &m->normed, n * e, sizeof(float));
     want_acts(lay, &m->x_act, n, e, needs.x);
-    lay->inner = false;
+    lay->inner = device_keeps_stream(m);
     want(lay, &m->x, n * e, sizeof(float));
+    lay->inner = device_keeps_sums(m);
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
+    lay->inner = false;
+    if (device_keeps_stream(m))
+        want(lay, &m->on_device.embeddings, n * e, sizeof(float));
     want(lay, &m->ffn_scratch, (size_t)n_threads * 2 * FFN_FLOATS, sizeof(float));
     alloc_attention(m, lay, (size_t)n_threads);
     lay->inner = true;

@@ -196,10 +196,12 @@ struct device_buffers {
     uint64_t *token_pages;         /* [n_layers, n]: where a token's keys and values go */
     uint32_t *slots;               /* [n]: and in which position of that page */
     struct shaders_query *queries; /* [n_layers, n] */
+    float *embeddings;             /* [n, n_embd] for x, which is the device's alone; or NULL */
     float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */
     size_t ld_ff;
     void **mapped; /* owned: [n_mapped] what the device knows of this rank's memory */
     size_t n_mapped, cap_mapped;
+    struct device_counts counted; /* what is in times, or was before the first step */
 };
 
 struct model {

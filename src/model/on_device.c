@@ -31,12 +31,23 @@ void forward_host(struct forward_pass *r, struct pool *pool) {
     pool_barrier(pool);
 }
 
+/* What the device did since the last time is the step's. */
+static void count(struct model *m) {
+    const struct device_counts now = device_counts(shaders_device(m->shaders)),
+                               before = m->on_device.counted;
+    m->times.device_submissions += now.submissions - before.submissions;
+    m->times.device_dispatches += now.runs - before.runs;
+    m->times.device_bus_bytes += now.bus_bytes - before.bus_bytes;
+    m->on_device.counted = now;
+}
+
 void device_end_step(struct forward_pass *r) {
     struct model *m = r->m;
     if (m->shaders == NULL)
         return;
     finish(m);
     device_tell_error(r);
+    count(m);
 }
 
 /* ---- products ---------------------------------------------------------------------------- */
@@ -154,6 +165,28 @@ bool device_keeps_buffers(const struct model *m) {
            device_does_all(m);
 }
 
+bool device_keeps_stream(const struct model *m) {
+    return device_keeps_buffers(m) && m->plan.n_ranks == 1;
+}
+
+bool device_keeps_sums(const struct model *m) {
+    bool all = device_keeps_stream(m);
+    for (uint32_t i = 0; i < m->w.n_layers; i++)
+        all &= m->w.layers[i].moe == NULL; /* whose sums begin on the host */
+    return all;
+}
+
+void device_take_embeddings(struct forward_pass *r, struct pool *pool) {
+    const struct model *m = r->m;
+    const size_t bytes = m->hp->n_embd * sizeof(float);
+    if (m->on_device.embeddings == NULL)
+        return;
+    if (device_records(pool))
+        shaders_copy(m->shaders, m->x, bytes, m->on_device.embeddings, bytes, bytes,
+                     r->whole->n_tokens);
+    pool_barrier(pool);
+}
+
 static enum status share(struct model *m, void *p, size_t bytes, enum device_place place,
                          struct err *err) {
     struct device_buffers *b = &m->on_device;
@@ -174,7 +207,7 @@ static enum status share_weights(struct model *m, enum device_place place, struc
     const struct weights *w = &m->w;
     for (size_t i = 0; i < w->n_pieces; i++)
         TRY(share(m, w->block + w->piece_at[i], piece_end(w, i) - w->piece_at[i], place, err));
-    return share(m, w->block + w->matrix_bytes, w->block_bytes - w->matrix_bytes, DEVICE_SHARED,
+    return share(m, w->block + w->matrix_bytes, w->block_bytes - w->matrix_bytes, DEVICE_MIRROR,
                  err);
 }
 
@@ -188,8 +221,10 @@ enum status device_share_memory(struct model *m, struct err *err) {
     TRY(share_weights(m, place, err));
     TRY(share(m, m->kv.data, m->kv.data_bytes, place, err));
     TRY(share(m, m->block, m->inner_bytes, place, err));
-    return share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
-                 err);
+    TRY(share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
+              err));
+    m->on_device.counted = device_counts(shaders_device(m->shaders));
+    return ST_OK;
 }
 
 void device_leave_memory(struct model *m) {

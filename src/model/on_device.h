@@ -39,6 +39,11 @@ void device_end_step(struct forward_pass *r);
 /* Whether the weights' matrices, the cache and the inner buffers are the device's alone: it does
  * all that touches them. */
 bool device_keeps_buffers(const struct model *m);
+/* And the residual stream, which no other rank reads; and what is summed. */
+bool device_keeps_stream(const struct model *m);
+bool device_keeps_sums(const struct model *m);
+/* Embeddings that the host wrote, to where the device keeps the residual stream. */
+void device_take_embeddings(struct forward_pass *r, struct pool *pool);
 
 /* Opening: what it needs of the step's buffers, and the memory that it shares with the device. */
 #define DEVICE_FFN_TOKENS (16 * ACT_GROUP) /* that go through an FFN's middle together */

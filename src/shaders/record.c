@@ -12,6 +12,16 @@ static uint32_t ld(size_t n) {
     return (uint32_t)n;
 }
 
+/* What a run reads or writes once (device_count_bus()): n values of `size` bytes, of n_rows rows. */
+static void touches(struct shaders *s, const void *p, size_t n, size_t size, size_t n_rows) {
+    if (p != NULL)
+        device_count_bus(s->d, p, n * size * n_rows);
+}
+
+static void touches_floats(struct shaders *s, const void *p, size_t n, size_t n_rows) {
+    touches(s, p, n, sizeof(float), n_rows);
+}
+
 #define RUN(s, shader, push, x, y) \
     device_run((s)->d, (s)->kernels[shader], &(push), sizeof(push), (uint32_t)(x), (y), 1)
 
@@ -37,6 +47,8 @@ void shaders_act_pack_rows(struct shaders *s, const struct act *a, const float *
     } else {
         push.f = at(s, a->f);
     }
+    touches_floats(s, x, a->n_cols, a->n_tokens);
+    touches(s, q8 ? (void *)a->q : a->f, a->n_cols, q8 ? 1 : sizeof(float), a->n_tokens);
     RUN(s, SHADER_ACT_PACK, push, div_up(a->n_cols, 8 * ACT_BLOCK), a->n_tokens);
 }
 
@@ -45,7 +57,8 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
                     uint32_t seg_cols, bool beside) {
     const struct device_kernel *k = s->products[w->type][p];
     BUG_ON(k == NULL); /* shaders_prepare() */
-    bool q8 = x->kind == ACT_Q8, many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
+    bool q8 = x->kind == ACT_Q8, many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY,
+         fixed = p == PRODUCT_FIXED_ONE || p == PRODUCT_FIXED_MANY;
     BUG_ON(w->tile_bytes > UINT32_MAX);
     struct {
         uint64_t tiles, values, d, sums, s, y, rows;
@@ -65,6 +78,9 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
               ld(ldy),
               seg_cols,
               w->scale};
+    touches(s, w->tiles, w->tile_bytes, 1, wmat_n_tiles(w));
+    touches(s, q8 ? (void *)x->q : x->f, w->n_cols, q8 ? 1 : sizeof(float), x->n_tokens);
+    touches(s, y, w->n_rows, fixed ? sizeof(int64_t) : sizeof(float), x->n_tokens);
     uint32_t per_group = many ? (uint32_t)div_up(ACT_GROUP, SHADERS_TOKENS) : ACT_GROUP;
     uint32_t groups = act_n_groups(x->n_tokens) * per_group;
     (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, wmat_n_tiles(w),
@@ -96,6 +112,9 @@ static void norms(struct shaders *s, struct rows y, struct rows x, const float *
         uint32_t ldy, ldx, stride, n;
         float eps;
     } push = {at(s, y.p), at(s, x.p), at(s, w), ld(y.ld), ld(x.ld), ld(stride), n, eps};
+    touches_floats(s, x.p, n, (size_t)n_heads * n_tokens);
+    touches_floats(s, y.p, n, (size_t)n_heads * n_tokens);
+    touches_floats(s, w, n, (size_t)n_heads * n_tokens);
     RUN(s, SHADER_RMSNORM, push, n_heads, n_tokens);
 }
 
@@ -130,6 +149,10 @@ static void vector(struct shaders *s, enum vector_op op, void *x, size_t ldx, co
         uint32_t ldx, ldy, n, op;
         float by;
     } push = {at(s, x), at(s, y), ld(ldx), ld(ldy), n, op, by};
+    const bool x_is_fixed = op == FIXED_BIAS, y_is_fixed = op == FIXED_ADD || op == FIXED_GET;
+    touches(s, x, n, x_is_fixed ? sizeof(int64_t) : sizeof(float), n_rows);
+    touches(s, y, op == SCALE_ROWS ? 1 : n, y_is_fixed ? sizeof(int64_t) : sizeof(float),
+            n_rows);
     RUN(s, SHADER_VECTOR, push, div_up(n, VECTOR_LANES), n_rows);
 }
 
@@ -177,6 +200,8 @@ void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *fro
         uint64_t to, from;
         uint32_t to_stride, from_stride, n;
     } push = {at(s, to), at(s, from), ld(to_stride / 4), ld(from_stride / 4), ld(n / 4)};
+    touches(s, to, n, 1, n_rows);
+    touches(s, from, n, 1, n_rows);
     RUN(s, SHADER_COPY, push, div_up(n / 4, VECTOR_LANES), n_rows);
 }
 
@@ -188,6 +213,9 @@ void shaders_rope(struct shaders *s, struct rows x, uint32_t n_heads, size_t str
         uint32_t ldx, stride, n_heads, n_rot, neox;
     } push = {at(s, x.p), at(s, cos), at(s, sin), ld(x.ld),
               ld(stride), n_heads,    n_rot,      mode == ROPE_NEOX};
+    touches_floats(s, x.p, (size_t)n_heads * n_rot, n_tokens);
+    touches_floats(s, cos, n_rot / 2, n_tokens);
+    touches_floats(s, sin, n_rot / 2, n_tokens);
     RUN(s, SHADER_ROPE, push, div_up((size_t)n_heads * (n_rot / 2), 64), n_tokens);
 }
 
@@ -215,6 +243,8 @@ bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params si
               limit,
               situ.gate,
               situ.up};
+    touches_floats(s, gate.p, n, n_rows);
+    touches_floats(s, act == FFN_RELU2 ? NULL : up.p, n, n_rows);
     RUN(s, SHADER_ACTIVATE, push, div_up(n, VECTOR_LANES), n_rows);
     return true;
 }
@@ -233,6 +263,9 @@ static void store_part(struct shaders *s, const struct kv_shape *shape, bool til
               shape->n_kv_heads, dim,          ld(l.bytes),  ld(codes),
               ld(scales),        shape->type,  tiles};
     size_t n_blocks = div_up(tiles ? dim : round_up(dim, TILE_ROWS), KV_BLOCK);
+    touches_floats(s, x.p, (size_t)shape->n_kv_heads * dim, n_tokens);
+    touches(s, pages, 1, sizeof *pages, n_tokens);
+    touches(s, slots, 1, sizeof *slots, n_tokens);
     RUN(s, SHADER_KV_STORE, push, div_up(shape->n_kv_heads * n_blocks, 64), n_tokens);
 }
 
@@ -276,6 +309,11 @@ void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
               ld(l.v),           ld(l.v_scales),  n_spans,
               a->scale,          a->softcap};
     _Static_assert(sizeof push <= 128, "push constants");
+    touches_floats(s, a->q.p, (size_t)a->n_heads * a->shape->k_dim, a->n_tokens);
+    touches_floats(s, a->out.p, (size_t)a->n_heads * a->shape->v_dim, a->n_tokens);
+    touches_floats(s, a->sinks, a->n_heads, 1);
+    touches(s, a->queries, 1, sizeof *a->queries, a->n_tokens);
+    touches(s, a->pages, div_up(a->max_end, KV_PAGE), sizeof *a->pages, 1);
     device_run(s->d, s->kernels[shader], &push, sizeof push, a->n_heads, a->n_tokens,
                n_spans != 0 ? n_spans : 1);
     if (n_spans != 0)

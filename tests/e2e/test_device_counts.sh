@@ -1,0 +1,41 @@
+#!/bin/bash
+# What a token asks of a device: submissions, dispatches and bytes over the bus, as docs/gpu.md promises them. Counted
+# on a software device whose memory is taken as its own.
+# labels: once
+set -u
+. "$SOURCE_DIR/tests/support/scratch.sh"
+
+device=${LOCKSTEP_TEST_DEVICE:-$("$LOCKSTEP" devices --json | python3 -c '
+import json, sys
+print(next((str(d["number"]) for d in json.load(sys.stdin) if d["error"] is None), ""))')}
+[ -n "$device" ] || { echo "skip: no device here"; exit 77; }
+
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+expect() { # what, submissions, dispatches, bytes (- = any), arguments of bench
+    local what=$1 expected="$2 $3 $4" got
+    shift 4
+    got=$("$LOCKSTEP" bench "$@" -q -r 1 -p 8 -n 8 --json | python3 -c '
+import json, sys
+work = json.load(sys.stdin)["device_token"]
+print(*("-" if asked == "-" else "%g" % work[name]
+        for name, asked in zip(("submissions", "dispatches", "bus_bytes"), sys.argv[1:])))' $expected) ||
+        fail "$what: bench"
+    [ "$got" = "$expected" ] || fail "$what: $got, and not $expected (submissions, dispatches, bytes)"
+    echo "$what: $got"
+}
+
+read -r layers width head < <("$LOCKSTEP" inspect "$model" --json | python3 -c '
+import json, sys
+m = json.load(sys.stdin)
+print(m["layers"], m["embedding_length"], m["key_length"])')
+vocab=$("$LOCKSTEP" bench "$model" -q -r 1 -p 1 -n 1 --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["vocabulary"])')
+
+# Qwen3: 15 dispatches for attention with the norms of its heads, 8 for the FFN; a page of the cache.
+expect "alone, the host's memory" 1 $((23 * layers + 3)) 0 "$model" --device "$device"
+export LOCKSTEP_DEVICE_WITHOUT=unified
+expect "alone" 1 $((23 * layers + 4)) $((12 * width + 4 * vocab + layers * (8 * head + 48))) "$model" --device "$device"
+expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --ranks 2 --device "$device,cpu"
+expect "a stage" 1 - - "$model" --ranks 2 --parallel pipeline --device "$device,cpu"
+if [ -e "$SHARED_DIR/golden/logits/qwen3moe.gguf" ]; then
+    expect "a mixture" 3 - - "$SHARED_DIR/golden/logits/qwen3moe.gguf" --device "$device"
+fi
