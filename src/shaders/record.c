@@ -12,7 +12,7 @@ static uint32_t ld(size_t n) {
     return (uint32_t)n;
 }
 
-/* What a run reads or writes once (device_count_bus()): n values of `size` bytes, of n_rows rows. */
+/* What a run reads or writes (device_count_bus()): n values of `size` bytes, of n_rows rows. */
 static void touches(struct shaders *s, const void *p, size_t n, size_t size, size_t n_rows) {
     if (p != NULL)
         device_count_bus(s->d, p, n * size * n_rows);
