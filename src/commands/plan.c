@@ -14,7 +14,7 @@
 /* Each needs some buffers of its own. For imagined machines, --threads sets the number. */
 #define DEFAULT_THREADS 16
 
-static const char *memory_text, *bandwidth_text, *latency_text;
+static const char *memory_text, *bandwidth_text, *latency_text, *gpu_text;
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "memory", "A,B,..", &memory_text,
@@ -29,7 +29,14 @@ static const struct cli_option options[] = {
              "that of --parallel"),
     CLI_TEXT(0, "latency", "TIME", &latency_text,
              "time of one exchange between ranks, such as 5us or 0.3ms;\n"
-             "needs --bandwidth"),
+             "needs --bandwidth or --gpu"),
+    CLI_TEXT(0, "gpu", "B,M,C[,I]/..", &gpu_text,
+             "ranks on GPUs: each reads B GB/s, has M GB, and takes C us\n"
+             "from a submission to its result on the host, such as\n"
+             "1008,24,25. I are TOP/s of int8: then it says what they\n"
+             "allow for prompts. One for all ranks, or one for each,\n"
+             "with / between; cpu: the rank has what --bandwidth and\n"
+             "--memory say. Several ranks need --latency (docs/gpu.md)"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
     CLI_INCLUDE(session_model_options),
     CLI_INCLUDE(session_split_options),
@@ -54,6 +61,9 @@ struct planned {
     uint64_t memory[PLAN_MAX_RANKS]; /* 0: not said */
     int n_memory, n_rates;
     double rates[PLAN_MAX_RANKS], latency_s;
+    /* of ranks on GPUs; of a processor everything is 0 */
+    struct placement_machine gpus[PLAN_MAX_RANKS];
+    int n_gpus;
     struct placement *placement; /* owned; NULL: no bandwidths were given */
     struct {
         uint64_t weights, kv, states, buffers, sum;
@@ -70,8 +80,45 @@ static bool take_rate(struct planned *p, const char *text) {
     return p->n_rates < PLAN_MAX_RANKS && cli_parse_rate(text, &p->rates[p->n_rates++]);
 }
 
-/* An option's words between commas. */
-static int parse_each(struct planned *p, const char *list,
+/* A number, in this unit if it has none. */
+static bool parse_number(const char *text, const char *unit, double *out) {
+    char with_unit[64];
+    const size_t n = strlen(text);
+    const bool plain = n > 0 && text[n - 1] >= '0' && text[n - 1] <= '9';
+    return snprintf(with_unit, sizeof with_unit, "%s%s", text, plain ? unit : "") <
+               (int)sizeof with_unit &&
+           (str_eq(unit, "us") ? cli_parse_time(with_unit, out)
+                               : cli_parse_rate(with_unit, out));
+}
+
+/* BANDWIDTH,MEMORY,CROSSING[,INT8], or cpu. */
+static bool take_gpu(struct planned *p, const char *text) {
+    static const char *const units[] = {"G", "G", "us", "T"};
+    double value[ARRAY_LEN(units)] = {0};
+    char words[256], *at = words;
+    size_t n = 0;
+    if (p->n_gpus == PLAN_MAX_RANKS ||
+        snprintf(words, sizeof words, "%s", text) >= (int)sizeof words)
+        return false;
+    struct placement_machine *gpu = &p->gpus[p->n_gpus++];
+    if (str_eq(text, "cpu"))
+        return true;
+    for (char *next; at != NULL; at = next, n++) {
+        next = strchr(at, ',');
+        if (next != NULL)
+            *next++ = '\0';
+        if (n == ARRAY_LEN(units) || !parse_number(at, units[n], &value[n]))
+            return false;
+    }
+    *gpu = (struct placement_machine){.rate = value[0],
+                                      .memory_bytes = (uint64_t)value[1],
+                                      .crossing_s = value[2],
+                                      .int8_ops = value[3]};
+    return n >= 3 && gpu->memory_bytes != 0;
+}
+
+/* An option's words between separators. */
+static int parse_each(struct planned *p, const char *list, char between,
                       bool (*take)(struct planned *, const char *), const char *option,
                       const char *expected) {
     char text[1024], *at = text;
@@ -80,7 +127,7 @@ static int parse_each(struct planned *p, const char *list,
     if (snprintf(text, sizeof text, "%s", list) >= (int)sizeof text)
         return cli_fail(ST_BAD_INPUT, "%s is too long", option);
     for (char *next; at != NULL; at = next) {
-        next = strchr(at, ',');
+        next = strchr(at, between);
         if (next != NULL)
             *next++ = '\0';
         if (!take(p, at))
@@ -90,11 +137,15 @@ static int parse_each(struct planned *p, const char *list,
 }
 
 static int parse_machines(struct planned *p) {
-    int status = parse_each(p, memory_text, take_memory, "--memory", "sizes as 512G,256G");
+    int status = parse_each(p, memory_text, ',', take_memory, "--memory", "sizes as 512G,256G");
     if (status == CLI_GO_ON)
-        status = parse_each(p, bandwidth_text, take_rate, "--bandwidth",
+        status = parse_each(p, bandwidth_text, ',', take_rate, "--bandwidth",
                             "bytes a second as 819G,273G");
-    if (status == CLI_GO_ON && (bandwidth_text == NULL) != (latency_text == NULL))
+    if (status == CLI_GO_ON)
+        status = parse_each(p, gpu_text, '/', take_gpu, "--gpu",
+                            "GB/s, GB and us of each as 1008,24,25/819,512,150, or cpu");
+    if (status == CLI_GO_ON && gpu_text == NULL &&
+        (bandwidth_text == NULL) != (latency_text == NULL))
         return cli_fail(ST_BAD_INPUT, "--bandwidth and --latency go together");
     if (status == CLI_GO_ON && latency_text != NULL &&
         !cli_parse_time(latency_text, &p->latency_s))
@@ -107,6 +158,19 @@ static int threads(void) {
     return session_args.n_threads != 0 ? session_args.n_threads : DEFAULT_THREADS;
 }
 
+/* Rank r's; false: nothing says how fast it is. */
+static bool machine_of(struct planned *p, int r, struct placement_machine *out) {
+    const struct placement_machine *gpu = &p->gpus[p->n_gpus == 1 ? 0 : r];
+    *out = *gpu;
+    if (p->n_gpus == 0 || gpu->rate == 0) {
+        out->rate = p->n_rates != 0 ? p->rates[p->n_rates == 1 ? 0 : r] : 0;
+        out->memory_bytes = p->memory[r];
+    }
+    p->memory[r] = out->memory_bytes;
+    out->n_threads = threads();
+    return out->rate > 0;
+}
+
 /* All layouts by their speed. The one that is shown: that of --parallel, or the fastest. */
 static enum status rank_layouts(struct planned *p, const struct lockstep_options *opt,
                                 enum experts_mode experts, int n_ranks, struct err *err) {
@@ -115,8 +179,12 @@ static enum status rank_layouts(struct planned *p, const struct lockstep_options
     int tp, pp;
     TRY(plan_parse_parallel(opt->parallel, n_ranks, &tp, &pp, err));
     for (int r = 0; r < n_ranks; r++)
-        machines[r] = (struct placement_machine){p->memory[r],
-                                                 p->rates[p->n_rates == 1 ? 0 : r], threads()};
+        if (!machine_of(p, r, &machines[r]))
+            return err_set(err, ST_BAD_INPUT,
+                           "rank %d is on a processor, and needs --bandwidth", r);
+    if (n_ranks > 1 && latency_text == NULL)
+        return err_set(err, ST_BAD_INPUT, "%d ranks need --latency, the time of an exchange",
+                       n_ranks);
     placement_wires_set(&wires, p->latency_s);
     p->placement = mem_alloc(sizeof *p->placement);
     if (p->placement == NULL)
@@ -156,7 +224,7 @@ static enum status make_plan(struct planned *p, struct err *err) {
     enum experts_mode experts;
     int tp, pp, n_weights = opt.n_split, n_ranks = opt.n_ranks, n = p->n_memory;
     if (session_args.n_ranks == 0 && n_weights == 0)
-        n_ranks = MAX(1, MAX(n, p->n_rates));
+        n_ranks = MAX(MAX(1, n), MAX(p->n_rates, p->n_gpus));
     TRY(plan_parse_parallel(opt.parallel, n_ranks, &tp, &pp, err));
     TRY(plan_parse_experts(opt.experts, &experts, err));
     if (n != 0 && n != n_ranks)
@@ -165,7 +233,10 @@ static enum status make_plan(struct planned *p, struct err *err) {
     if (p->n_rates > 1 && p->n_rates != n_ranks)
         return err_set(err, ST_BAD_INPUT, "--bandwidth names %d machines for %d ranks",
                        p->n_rates, n_ranks);
-    if (p->n_rates != 0)
+    if (p->n_gpus > 1 && p->n_gpus != n_ranks)
+        return err_set(err, ST_BAD_INPUT, "--gpu names %d machines for %d ranks", p->n_gpus,
+                       n_ranks);
+    if (p->n_rates + p->n_gpus != 0)
         return rank_layouts(p, &opt, experts, n_ranks, err);
     for (int i = 0; i < n_weights; i++)
         weights[i] = opt.split[i];
@@ -291,10 +362,14 @@ static json_t *candidates_json(const struct placement *p) {
             json_array_append_new(shares, json_real(c->shares[r]));
         for (int r = 0; r < c->plan.n_ranks; r++)
             json_array_append_new(bytes, json_integer((json_int_t)c->bytes[r]));
-        json_t *o = json_pack("{s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:o, s:o}", "parallel", how,
-                              "tensor", c->tp, "pipeline", c->pp, "fits", c->fits,
-                              "tokens_per_s", placement_tokens_per_s(c), "reading_s", c->read_s,
-                              "between_s", c->between_s, "shares", shares, "sum_bytes", bytes);
+        json_t *o =
+            json_pack("{s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:f, s:i, s:o, s:o}", "parallel",
+                      how, "tensor", c->tp, "pipeline", c->pp, "fits", c->fits, "tokens_per_s",
+                      placement_tokens_per_s(c), "reading_s", c->read_s, "between_s",
+                      c->between_s, "crossings_s", c->crossing_s, "submissions",
+                      (int)c->n_waits, "shares", shares, "sum_bytes", bytes);
+        if (c->prompt_s > 0)
+            json_object_set_new(o, "prompt_tokens_per_s_at_most", json_real(1 / c->prompt_s));
         if (!c->fits)
             json_object_set_new(o, "why_not", json_string(c->why_not));
         json_array_append_new(all, o);
@@ -393,22 +468,35 @@ static void print_rank(const struct planned *p, int r, const struct widths *widt
            cli_bytes(p->bytes[r].buffers, c), cli_bytes(p->bytes[r].sum, d));
 }
 
+/* With ranks on GPUs there are columns more, where they say something. */
+static void print_candidate(const struct placement_candidate *c, bool gpus, bool prompts) {
+    char how[64], shares[400];
+    plan_text(&c->plan, how, sizeof how);
+    placement_shares_text(c->shares, c->n_shares, shares, sizeof shares);
+    printf("%9.1f %8.2f ms %8.2f ms", placement_tokens_per_s(c), c->read_s * 1e3,
+           c->between_s * 1e3);
+    if (gpus)
+        printf(" %8.2f ms %11u", c->crossing_s * 1e3, c->n_waits);
+    if (prompts)
+        printf(" %13.0f", 1 / c->prompt_s);
+    printf("  %s", how);
+    if (c->fits)
+        printf("%s%s\n", c->plan.n_ranks > 1 ? ", " : "", c->plan.n_ranks > 1 ? shares : "");
+    else
+        printf(": %s\n", c->why_not);
+}
+
 static void print_candidates(const struct placement *p) {
-    printf("predicted for one stream, from an empty context:\n%9s %11s %11s\n", "tokens/s",
+    const bool gpus = p->list[0].n_waits != 0, prompts = p->list[0].prompt_s > 0;
+    printf("predicted for one stream, from an empty context:\n%9s %11s %11s", "tokens/s",
            "reading", "between");
-    for (int i = 0; i < p->n; i++) {
-        const struct placement_candidate *c = &p->list[i];
-        char how[64], shares[400];
-        plan_text(&c->plan, how, sizeof how);
-        placement_shares_text(c->shares, c->n_shares, shares, sizeof shares);
-        printf("%9.1f %8.2f ms %8.2f ms  %s", placement_tokens_per_s(c), c->read_s * 1e3,
-               c->between_s * 1e3, how);
-        if (c->fits)
-            printf("%s%s\n", c->plan.n_ranks > 1 ? ", " : "",
-                   c->plan.n_ranks > 1 ? shares : "");
-        else
-            printf(": %s\n", c->why_not);
-    }
+    if (gpus)
+        printf(" %11s %11s", "crossings", "submissions");
+    if (prompts)
+        printf(" %13s", "prompts up to");
+    printf("\n");
+    for (int i = 0; i < p->n; i++)
+        print_candidate(&p->list[i], gpus, prompts);
 }
 
 /* What the cache is made of, where it is more than keys and values of all positions. */

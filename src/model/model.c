@@ -740,6 +740,7 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
                         model_index_page_bytes(hp, m.share, cfg->kv_type),
             .states = (uint64_t)cfg->n_states * recurrent_state_bytes(hp, m.share),
             .token = m.w.token_bytes,
+            .token_macs = m.w.token_macs,
         };
     }
     mem_free(lay.list);

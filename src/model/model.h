@@ -114,6 +114,7 @@ struct model_bytes {
     uint64_t kv_index;   /* the keys that an indexer chooses by */
     uint64_t states;     /* cfg's */
     double token;        /* of the weights, read for one token (struct weights) */
+    double token_macs;   /* no bytes: multiply-adds of the weights for one token */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
                           const struct hparams *hp, const struct plan *plan, int rank,
@@ -121,6 +122,10 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
 
 /* How often the ranks of a team add exactly in a layer, in a step. */
 uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uint32_t layer);
+/* How often a rank on a device waits for it within a layer, in a token's step: before each exact
+ * sum and before what the processor does in between (docs/gpu.md). One wait more ends the step.
+ * With several residual streams it is the least that it can be. */
+uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, uint32_t layer);
 
 /* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);

@@ -67,6 +67,48 @@ uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uin
     return n;
 }
 
+/* Of attention, beside its sums. After those of a norm over all heads nothing is left to wait
+ * for. */
+static uint32_t attention_waits(const struct hparams *hp, const struct plan *plan,
+                                uint32_t layer) {
+    const bool rows = hp->qk_norm == QK_NORM_ROW, chooses = hparams_layer_chooses(hp, layer);
+    uint32_t n = 0;
+    n += rows && plan->tp == 1;
+    n += !rows && (hp->v_norm || hp->qk_norm == QK_NORM_PLAIN ||
+                   hp->query_growth.scale != 0.0f || chooses);
+    n += chooses && hp->mla.kv_rank != 0;
+    n += hp->attn_gate != ATTN_GATE_NONE;
+    return n;
+}
+
+/* Of experts: the processor chooses them. What else it does in teams comes after a sum. */
+static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan) {
+    const struct moe_params *p = &hp->moe;
+    return plan->tp > 1
+               ? 1
+               : 1 + (uint32_t)p->biases + p->dense_beside + (p->n_latent != 0 ? 2u : 0u);
+}
+
+/* Recurrent layers wait for what they read and for what their output product reads, which is the
+ * processor's, and then for no sum. Nor is there anything to wait for at the sums of layers with
+ * compressed keys. */
+uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, uint32_t layer) {
+    const bool recurrent = hparams_layer_is(hp, layer, LAYER_RECURRENT);
+    uint32_t n = plan->tp > 1 ? model_layer_sums(hp, plan, layer) : 0;
+    if (hp->compress.n_groups != 0)
+        return 6;
+    if (recurrent && plan->tp > 1)
+        n -= 1 + !recurrent_groups_are_whole(hp, plan);
+    n += recurrent ? 2 : 0;
+    if (hparams_layer_has_attention(hp, layer))
+        n += attention_waits(hp, plan, layer);
+    if (hparams_layer_is_moe(hp, layer))
+        n += moe_waits(hp, plan);
+    if (hp->n_layer_input != 0)
+        n += layer == 0 ? 3 : 2;
+    return n;
+}
+
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {
     size_t width = round_up(MAX(hp->n_embd, hp->moe.n_latent), TILE_ROWS);
     size_t sum = n_tokens_max * width * sizeof(int64_t);

@@ -201,19 +201,61 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
 
 /* ---- the prediction ---------------------------------------------------------------------- */
 
+/* A rank on a device waits for it before each sum and at the end of the stage's step. */
+static uint32_t stage_waits(const struct placement_wish *q, const struct plan *plan,
+                            int stage) {
+    const struct share *sh = &plan->shares[stage * plan->tp];
+    uint32_t n = 1;
+    for (uint32_t l = sh->layer_begin; l < sh->layer_end; l++)
+        n += model_layer_waits(q->hp, plan, l);
+    return n;
+}
+
+/* The member that its team waits for. */
+static void predict_stage(struct weighed *w, const struct placement_wish *q, int stage) {
+    struct placement_candidate *c = w->c;
+    const uint32_t n_waits = stage_waits(q, &c->plan, stage);
+    double read_s = 0, crossing_s = 0;
+    bool waits = false;
+    for (int r = stage * c->tp; r < (stage + 1) * c->tp; r++) {
+        const struct placement_machine *m = &q->machines[r];
+        const double read = w->sizes[r].token / m->rate, crossing = n_waits * m->crossing_s;
+        waits |= m->crossing_s > 0;
+        if (read + crossing >= read_s + crossing_s) {
+            read_s = read;
+            crossing_s = crossing;
+        }
+    }
+    c->read_s += read_s;
+    c->crossing_s += crossing_s;
+    c->n_waits += waits ? n_waits : 0;
+}
+
+/* What the ranks' int8 rates allow: all of them work at the same time. */
+static double prompt_s(const struct weighed *w, const struct placement_wish *q) {
+    double slowest = 0;
+    for (int r = 0; r < q->n_ranks; r++) {
+        const struct share *sh = &w->c->plan.shares[r];
+        const double rows = sh->last_stage ? sh->vocab_end - sh->vocab_begin : 0,
+                     macs = w->sizes[r].token_macs - rows * q->hp->n_embd;
+        if (q->machines[r].int8_ops == 0)
+            return 0;
+        slowest = MAX(slowest, 2 * macs / q->machines[r].int8_ops);
+    }
+    return slowest;
+}
+
 static void predict(struct weighed *w, const struct placement_wish *q) {
     struct placement_candidate *c = w->c;
     const struct placement_wires *wires = q->wires;
     double n_sums = 0;
     for (uint32_t l = 0; l < q->hp->n_layers; l++)
         n_sums += model_layer_sums(q->hp, &c->plan, l);
-    c->read_s = c->between_s = 0;
-    for (int s = 0; s < c->pp; s++) {
-        double slowest = 0;
-        for (int r = s * c->tp; r < (s + 1) * c->tp; r++)
-            slowest = MAX(slowest, w->sizes[r].token / q->machines[r].rate);
-        c->read_s += slowest;
-    }
+    c->read_s = c->between_s = c->crossing_s = 0;
+    c->n_waits = 0;
+    c->prompt_s = prompt_s(w, q);
+    for (int s = 0; s < c->pp; s++)
+        predict_stage(w, q, s);
     if (q->n_ranks == 1)
         return;
     if (c->tp > 1)
@@ -273,7 +315,7 @@ static bool is_better(const struct placement_candidate *a,
                       const struct placement_candidate *b) {
     if (a->fits != b->fits)
         return a->fits;
-    return a->read_s + a->between_s < b->read_s + b->between_s;
+    return placement_tokens_per_s(a) > placement_tokens_per_s(b);
 }
 
 enum status placement_rank(struct placement *out, const struct placement_wish *q,

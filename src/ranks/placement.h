@@ -11,6 +11,8 @@
  *   between    layers * sums a layer * sum_s
  *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
  *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
+ *   crossings  sum over stages of (1 + its layers' waits) * crossing_s
+ *                                                       of ranks on devices (model_layer_waits)
  *
  * A layer has two sums, or three with a norm over the heads of all ranks (QK_NORM_ROW). Stages
  * wait for each other, so only tp divides the reading. The step's words reach the last stage of
@@ -18,6 +20,9 @@
  * those of this very plan (model_measure): slices as packed, the expected part of the experts
  * that are used, and what several ranks keep twice. Attention over a long context and the rest
  * of a step's computation are left out: they are the same everywhere, or small.
+ *
+ * Prompts are predicted only where the int8 rates are given, and only as what these allow: all
+ * ranks work at the same time, the slowest of them counts, and the output matrix is left out.
  *
  * Shares follow the rates, since for a prompt and for many requests all ranks work at the same
  * time. They stay within the ranks' memory: what does not fit one goes to the others in
@@ -37,6 +42,9 @@ struct placement_machine {
     uint64_t memory_bytes; /* that it may take; 0: unknown, everything fits */
     double rate; /* bytes/s at which it reads weights for a token, with all its threads; > 0 */
     int n_threads;
+    /* of a rank on a device: from a submission to its result on the host; 0: on the processor */
+    double crossing_s;
+    double int8_ops; /* operations/s, 2 for each multiply-add of bytes; 0: unknown */
 };
 
 /* Seconds that exchanges keep a token waiting, by the tp of a layout; INFINITY: it cannot have
@@ -73,12 +81,15 @@ struct placement_candidate {
     struct plan plan;               /* made with them */
     uint64_t bytes[PLAN_MAX_RANKS]; /* [n_ranks] of memory: weights, KV cache, buffers */
     double read_s, between_s;       /* of a token */
+    double prompt_s;   /* of a prompt\'s token at the ranks\' int8 rates; 0: unknown */
+    double crossing_s; /* of the members that each stage waits for, as read_s */
+    uint32_t n_waits;  /* for a device, of one rank of each stage: what crossing_s is made of */
     bool fits;
     char why_not[160]; /* "rank 2 would need 40.1 GB, has 32.0 GB" */
 };
 
 static inline double placement_tokens_per_s(const struct placement_candidate *c) {
-    return 1 / (c->read_s + c->between_s);
+    return 1 / (c->read_s + c->between_s + c->crossing_s);
 }
 
 struct placement {

@@ -154,6 +154,40 @@ refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --latency 5
 refuse "--bandwidth names 3 machines for 2" "${at[@]}" 819G,1G,2G --ranks 2
 for bad in 0 -5G 5X "" 819G,; do refuse "expected bytes a second" plan 70b.gguf --latency 5us --bandwidth "$bad"; done
 for bad in 0us 5 us -3us 5usx; do refuse "expected a time" plan 70b.gguf --bandwidth 1G --latency "$bad"; done
+# GPUs: bandwidth, memory, crossing, and then perhaps int8's rate; ranks on processors have the other options.
+"$LOCKSTEP" synth --shape llama-3.3-70b --type q4_K --header-only 70b-q4.gguf >/dev/null 2>&1 || fail "synth 70b q4_K"
+"$LOCKSTEP" plan 70b-q4.gguf --gpu 4800,141,25 --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+c, = p["candidates"]
+assert c["submissions"] == 1 and abs(c["crossings_s"] - 25e-6) < 1e-12 and c["between_s"] == 0, c
+assert abs(c["tokens_per_s"] * (c["reading_s"] + 25e-6) - 1) < 1e-6, c
+assert abs(c["reading_s"] / (40.2e9 / 4800e9) - 1) < 0.02, c
+assert p["ranks"][0]["memory_bytes"] == 141e9 and "prompt_tokens_per_s_at_most" not in c, p' || fail "--gpu"
+"$LOCKSTEP" plan 70b-q4.gguf --gpu 1008,24,25,660 --ranks 4 --latency 20us --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert [(c["parallel"], c["submissions"]) for c in p["candidates"]] == [("tensor4", 161), ("tensor2xpipeline2", 162), ("pipeline4", 4)], p
+assert abs(p["candidates"][0]["crossings_s"] - 161 * 25e-6) < 1e-9, p
+assert abs(p["candidates"][0]["prompt_tokens_per_s_at_most"] / (4 * 660e12 / (2 * 68.4e9)) - 1) < 0.01, p' || fail "--gpu of four"
+"$LOCKSTEP" plan 70b-q4.gguf --gpu 1008,24,25/cpu --latency 20us --bandwidth 80G --memory 512G,64G --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert [r["memory_bytes"] for r in p["ranks"]] == [24e9, 64 << 30] and p["candidates"][0]["fits"], p
+assert p["ranks"][0]["sum_bytes"] > 22e9, p' || fail "a GPU and a processor"
+for same in 4800,141,30 4.8T,141G,0.03ms 4800GB,141GB,30us; do
+    "$LOCKSTEP" plan 70b-q4.gguf --gpu $same >"gpu-$same"
+    cmp -s "gpu-$same" gpu-4800,141,30 || fail "--gpu $same"
+done
+grep -Eq "^ +119\.[0-9] +8\.[0-9]+ ms +0\.00 ms +0\.0[23] ms +1  one rank" gpu-4800,141,30 || fail "--gpu: $(tail -1 gpu-4800,141,30)"
+refuse "one rank: rank 0 would need 4[0-9.]+ GB, has 24.0 GB" plan 70b-q4.gguf --gpu 1008,24,25
+refuse "2 ranks need --latency" plan 70b-q4.gguf --gpu 1008,24,25/1008,24,25
+refuse "rank 1 is on a processor, and needs --bandwidth" plan 70b-q4.gguf --gpu 1008,24,25/cpu --latency 5us
+refuse "gpu names 3 machines for 2" plan 70b-q4.gguf --ranks 2 --gpu cpu/cpu/cpu --latency 5us
+for bad in "" 1008 1008,24 1008,24,25,660,1 0,24,25 1008,0,25 1008,24,0 x,24,25 1008,24,25x 1008,,25 / 1008,24,25/ -1,24,25; do
+    refuse "gpu $bad: expected GB/s, GB and us" plan 70b-q4.gguf --gpu "$bad"
+done
+
 # Of memory, GB are powers of 1000, as everywhere else that says GB; G and GiB are what machines have.
 for same in "24GB 24.0" "24G 25.8" "24GiB 25.8" "24000MB 24.0"; do
     "$LOCKSTEP" plan 70b.gguf --ranks 2 --memory "${same% *},${same% *}" >out 2>err

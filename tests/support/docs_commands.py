@@ -207,9 +207,10 @@ def prepare(lines):
     os.symlink(f"{SOURCE}/models", "models")
     stored = os.path.join(os.environ["XDG_DATA_HOME"], "lockstep/models")
     os.makedirs(stored)
+    made = {without_comment(c).split()[-1] for _, c in lines if " --header-only " in c}  # by the pages themselves
     for _, command in lines:
         for model in models_of(command):
-            if model == "70b.gguf" or os.path.exists(model):
+            if model in made or os.path.exists(model):
                 continue
             os.symlink(bundled, model)
             name = os.path.join(stored, model.removesuffix(".gguf") + ".gguf")

@@ -54,7 +54,8 @@ static struct cluster machines_alike(int n, uint64_t memory_bytes, double rate,
                                      double exchange_s) {
     struct cluster c = {.n = n};
     for (int i = 0; i < n; i++)
-        c.machines[i] = (struct placement_machine){memory_bytes, rate, 8};
+        c.machines[i] = (struct placement_machine){
+            .memory_bytes = memory_bytes, .rate = rate, .n_threads = 8};
     placement_wires_set(&c.wires, exchange_s);
     return c;
 }
@@ -256,6 +257,106 @@ static void where_no_wire_is_there_is_no_team(void **state) {
     close_shape(&m);
 }
 
+/* ---- devices ----------------------------------------------------------------------------- */
+
+static uint32_t waits_of(const char *shape, int tp) {
+    struct model_file m;
+    open_shape(&m, shape, QT_Q4_K);
+    struct plan plan;
+    struct err err;
+    uint32_t n = 1;
+    assert_int_equal(plan_make(&plan, &m.hp, m.g, tp, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    for (uint32_t l = 0; l < m.hp.n_layers; l++)
+        n += model_layer_waits(&m.hp, &plan, l);
+    close_shape(&m);
+    return n;
+}
+
+/* A dense model's step is one submission, of teams one for each sum more. The router's choice
+ * needs one: Kimi K2's first layer is dense. gpt-oss adds biases of its experts, and Gemma 4 norms
+ * values, which is the processor's; where there are sums it follows one. Qwen3-Next's 36 layers
+ * that keep a state leave the device twice, and its 12 others gate their heads. */
+static void a_step_on_a_device_is_few_submissions(void **state) {
+    (void)state;
+    assert_int_equal(waits_of("llama-3.3-70b", 1), 1);
+    assert_int_equal(waits_of("llama-3.3-70b", 4), 1 + 2 * 80);
+    assert_int_equal(waits_of("qwen3-30b-a3b", 1), 1 + 48);
+    assert_int_equal(waits_of("qwen3-30b-a3b", 2), 1 + 3 * 48);
+    assert_int_equal(waits_of("kimi-k2", 1), 1 + 60);
+    assert_int_equal(waits_of("gpt-oss-120b", 1), 1 + 2 * 36);
+    assert_int_equal(waits_of("gpt-oss-120b", 2), 1 + 3 * 36);
+    assert_int_equal(waits_of("gemma-4-31b", 1), 1 + 60);
+    assert_int_equal(waits_of("qwen3-next-80b-a3b", 1), 1 + 36 * 2 + 12 + 48);
+    assert_int_equal(waits_of("qwen3-next-80b-a3b", 2), 1 + 36 * 3 + 12 * 3 + 48);
+}
+
+/* Llama 3.3 70B in f16 on four devices: 25 us for each of a team's 161 submissions, or one in each
+ * stage. A processor in the team that reads at a tenth is waited for anyway. */
+static void crossings_are_of_those_who_are_waited_for(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-3.3-70b", QT_F16);
+    struct cluster c = machines_alike(4, 0, 819e9, 5e-6);
+    for (int r = 0; r < 4; r++)
+        c.machines[r].crossing_s = 25e-6;
+    struct placement *p = rank_all(&m, &c);
+    assert_about(of_tp(p, 4)->crossing_s, 161 * 25e-6, 1e-9);
+    assert_int_equal(of_tp(p, 4)->n_waits, 161);
+    assert_about(of_tp(p, 2)->crossing_s, 162 * 25e-6, 1e-9);
+    assert_about(of_tp(p, 1)->crossing_s, 4 * 25e-6, 1e-9);
+    assert_about(1 / placement_tokens_per_s(of_tp(p, 4)),
+                 139.0e9 / 4 / 819e9 + 162 * 5e-6 + 161 * 25e-6, 0.01);
+    assert_true(of_tp(p, 4)->prompt_s == 0);
+    mem_free(p);
+    c.machines[2].crossing_s = 0;
+    c.machines[2].rate = 81.9e9;
+    struct placement_wish wish = wish_for(&m, &c);
+    wish.shares = (const double[]){1, 1, 1, 1};
+    wish.n_shares = 4;
+    p = rank_wish(&wish);
+    assert_true(of_tp(p, 4)->crossing_s == 0);
+    assert_about(of_tp(p, 1)->crossing_s, 3 * 25e-6, 1e-9);
+    mem_free(p);
+    close_shape(&m);
+}
+
+/* A slow way there and back makes a pipeline of what would be a team: 70B in Q4_K on two devices
+ * of 1 TB/s saves 20 ms by halving, and 161 crossings of 150 us are 24. */
+static void slow_crossings_make_a_pipeline(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-3.3-70b", QT_Q4_K);
+    struct cluster c = machines_alike(2, 0, 1000e9, 5e-6);
+    struct placement *p = rank_all(&m, &c);
+    assert_int_equal(p->list[0].tp, 2);
+    mem_free(p);
+    c.machines[0].crossing_s = c.machines[1].crossing_s = 150e-6;
+    p = rank_all(&m, &c);
+    assert_int_equal(p->list[0].tp, 1);
+    mem_free(p);
+    close_shape(&m);
+}
+
+/* 68.4e9 multiply-adds for a token of a prompt: 70.55e9 parameters less the embedding and the
+ * output matrix. Two ranks halve them. Stages do so but for the output matrix, since they are cut
+ * by bytes. */
+static void prompts_are_bounded_by_the_int8_rate(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-3.3-70b", QT_Q8_0);
+    struct cluster c = machines_alike(2, 0, 1000e9, 5e-6);
+    c.machines[0].int8_ops = c.machines[1].int8_ops = 100e12;
+    struct placement *p = rank_all(&m, &c);
+    assert_about(of_tp(p, 2)->prompt_s, 2 * 68.4e9 / 2 / 100e12, 0.01);
+    assert_about(of_tp(p, 1)->prompt_s, 2 * 68.4e9 / 2 / 100e12, 0.03);
+    mem_free(p);
+    c.machines[1].int8_ops = 0;
+    p = rank_all(&m, &c);
+    assert_true(p->list[0].prompt_s == 0);
+    mem_free(p);
+    close_shape(&m);
+}
+
 /* ---- shares ------------------------------------------------------------------------------ */
 
 static void check_shares(const struct model_file *m, const double *rates, int n,
@@ -347,8 +448,8 @@ static void six_machines_are_filled(void **state) {
     const double memory[] = {4.2, 1.1, 2.0, 0.9, 2.4, 1.2}, rates[] = {10, 80, 20, 70, 30, 300};
     struct cluster c = machines_alike(6, 0, 1, 5e-6);
     for (int r = 0; r < 6; r++)
-        c.machines[r] =
-            (struct placement_machine){(uint64_t)(memory[r] * GB), rates[r] * 1e9, 2};
+        c.machines[r] = (struct placement_machine){
+            .memory_bytes = (uint64_t)(memory[r] * GB), .rate = rates[r] * 1e9, .n_threads = 2};
     struct placement *p = rank_all(&m, &c);
     const struct placement_candidate *tensor = of_tp(p, 6);
     if (!tensor->fits)
@@ -392,7 +493,8 @@ static void the_same_facts_give_the_same_answer(void **state) {
     struct model_file m;
     open_shape(&m, "qwen1.5-moe-a2.7b", QT_Q4_0);
     struct cluster c = machines_alike(6, 5ull * GB, 50e9, 40e-6);
-    c.machines[3] = (struct placement_machine){2ull * GB, 77e9, 3};
+    c.machines[3] =
+        (struct placement_machine){.memory_bytes = 2ull * GB, .rate = 77e9, .n_threads = 3};
     struct placement *p = rank_all(&m, &c), *q = rank_all(&m, &c);
     for (int i = 0; i < p->n; i++) {
         const struct placement_candidate *a = &p->list[i], *b = &q->list[i];
@@ -514,7 +616,8 @@ static void a_full_one_is_left_out(void **state) {
     struct model_file m;
     open_shape(&m, "llama-3.1-8b", QT_Q8_0);
     struct cluster c = machines_alike(4, 6ull * GB, 100e9, 5e-6);
-    c.machines[1] = (struct placement_machine){GB / 1000 * 30, 300e9, 8};
+    c.machines[1] = (struct placement_machine){
+        .memory_bytes = GB / 1000 * 30, .rate = 300e9, .n_threads = 8};
     c.machines[2].memory_bytes = 5ull * GB;
     struct placement *p = rank_all(&m, &c);
     assert_false(p->list[0].fits);
@@ -561,6 +664,10 @@ int main(void) {
         cmocka_unit_test(every_layout_is_looked_at_once),
         cmocka_unit_test(a_layout_may_be_given),
         cmocka_unit_test(where_no_wire_is_there_is_no_team),
+        cmocka_unit_test(a_step_on_a_device_is_few_submissions),
+        cmocka_unit_test(crossings_are_of_those_who_are_waited_for),
+        cmocka_unit_test(slow_crossings_make_a_pipeline),
+        cmocka_unit_test(prompts_are_bounded_by_the_int8_rate),
         cmocka_unit_test(shares_follow_rates_in_small_numbers),
         cmocka_unit_test(unequal_machines_wait_for_nobody),
         cmocka_unit_test(memory_bounds_shares),
