@@ -10,6 +10,7 @@
 #include "cluster/client.h"
 #include "cluster/model_files.h"
 #include "cluster/store.h"
+#include "hub/cache.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -39,6 +40,13 @@ static json_t *models_of_own_node(void) {
 enum status models_here(const char **word, struct err *err) {
     static char path[PATH_MAX];
     const char *found = NULL;
+    struct hub_name hub;
+    if (str_starts(*word, HUB_PREFIX) && access(*word, F_OK) != 0) {
+        TRY(hub_name_parse(&hub, *word, err));
+        TRY(hub_cache_find(&hub, path, err));
+        *word = path;
+        return ST_OK;
+    }
     if (strchr(*word, '/') != NULL || access(*word, F_OK) == 0)
         return ST_OK;
     for (int of_node = 0; of_node < 2 && found == NULL; of_node++) {

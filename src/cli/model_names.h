@@ -8,11 +8,12 @@
 
 /* A MODEL argument. A path stays as it is (and is argv's memory). A word that is not a path and
  * has no slash is the name of one of this machine's models: those of its node, or those in the
- * folder that a node would use. ST_NOT_FOUND: there is no such model. */
+ * folder that a node would use. hf:ORG/REPO[:QUANT] is one that was pulled (hub/cache.h).
+ * ST_NOT_FOUND: there is no such model. */
 enum status models_here(const char **word, struct err *err);
 #define CLI_MODEL(out, help) CLI_ARG_FOUND("MODEL", out, models_here, help)
 #define CLI_MODEL_HELP \
-    "GGUF file (the first part of a split one), Hugging Face folder\nof safetensors, or the name of one (lockstep models)"
+    "GGUF file (the first part of a split one), Hugging Face folder\nof safetensors, or the name of one (lockstep models),\nor hf:ORG/REPO[:QUANT] (lockstep pull)"
 
 /* Which models are where: [{"name", "bytes", "files", "nodes": [{"node": name, "path",
  * "address"}]}], sorted by name; equal names with other sizes are other models. A machine

@@ -8,20 +8,45 @@
 #include <unistd.h>
 
 #define REDRAW_NS 100000000u
+#define MARK_NS 5000000000u
 
 static void nothing(void *arg) {
     (void)arg;
+}
+
+/* ", 12.3 MB/s, 4 min left", by what came since the mark before the last one; "" at first. */
+static const char *rate(struct cli_progress *p, uint64_t now, uint64_t done, uint64_t total,
+                        char *out, size_t size) {
+    char amount[32];
+    if (p->mark[1].ns == 0 || now - p->mark[1].ns >= MARK_NS) {
+        p->mark[0] = p->mark[1].ns != 0 ? p->mark[1] : (struct cli_mark){now, done};
+        p->mark[1] = (struct cli_mark){now, done};
+    }
+    double s = (double)(now - p->mark[0].ns) * 1e-9;
+    *out = '\0';
+    if (s < 1 || done <= p->mark[0].bytes || total < done)
+        return out;
+    double a_second = (double)(done - p->mark[0].bytes) / s;
+    double left = (double)(total - done) / a_second;
+    snprintf(out, size, ", %s/s, %.0f %s left", cli_bytes((uint64_t)a_second, amount),
+             left < 100    ? left
+             : left < 6000 ? left / 60
+                           : left / 3600,
+             left < 100    ? "s"
+             : left < 6000 ? "min"
+                           : "h");
+    return out;
 }
 
 static bool draw(void *arg, uint64_t done, uint64_t total) {
     struct cli_progress *p = arg;
     uint64_t now = clock_ns();
     if (p->draws && now - p->last_ns >= REDRAW_NS) {
-        char a[32], b[32];
+        char a[32], b[32], c[80];
         p->last_ns = now;
-        fprintf(stderr, "\r%s: %3.0f %%  %s of %s \x1b[K", p->verb,
+        fprintf(stderr, "\r%s: %3.0f %%  %s of %s%s \x1b[K", p->verb,
                 total ? 100.0 * (double)done / (double)total : 100.0, cli_bytes(done, a),
-                cli_bytes(total, b));
+                cli_bytes(total, b), rate(p, now, done, total, c, sizeof c));
     }
     return !cli_interrupted();
 }

@@ -4,10 +4,15 @@
 
 #include "format/progress.h"
 
+struct cli_mark {
+    uint64_t ns, bytes;
+};
+
 struct cli_progress {
     const char *verb; /* "writing" */
     uint64_t last_ns; /* when the line was last drawn */
     uint64_t begin_ns;
+    struct cli_mark mark[2];  /* how far it was some seconds ago: for the rate */
     bool draws;               /* stderr is a terminal that can (cli_has_escapes) */
     struct progress progress; /* for the library */
 };

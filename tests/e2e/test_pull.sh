@@ -1,0 +1,167 @@
+#!/bin/bash
+# lockstep pull against an imitation of the hub (tests/support/hub.py): cuts, kills, wrong bytes, refusals, a full disk, hostile
+# lists. What is downloaded is counted: once.
+# labels: once waits
+set -u
+. "$SOURCE_DIR/tests/support/scratch.sh"
+command -v python3 openssl >/dev/null || { echo "skip: no python3 or openssl"; exit 77; }
+python3 -c 'import ssl' || { echo "skip: python3 has no ssl"; exit 77; }
+
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
+size=$(wc -c <"$gguf")
+mkdir -p hub/repos/org/{tiny,split,folder,many,evil,gated,private,none} home
+cp "$gguf" hub/repos/org/tiny/tiny-Q4_K_M.gguf
+head -c 300000 "$gguf" >hub/repos/org/tiny/tiny-Q8_0.gguf
+echo projector >hub/repos/org/tiny/mmproj-tiny-F16.gguf
+echo read me >hub/repos/org/tiny/README.md
+cp "$gguf" hub/repos/org/private/only-IQ2_XS.gguf
+mkfifo hold
+python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
+exec 7>hold # the imitation ends with this
+within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
+read -r hub_port storage_port <hub/ports
+export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work/home no_proxy='*'
+unset HF_TOKEN HF_HUB_CACHE
+
+fresh() { # NAME: an empty cache, and counters at what they are
+    export HF_HOME=$work/$1
+    before=$(cat hub/served 2>/dev/null || echo 0)
+    : >hub/log
+    : >hub/mode
+}
+served() { echo $(($(cat hub/served) - before)); }
+pull() { timeout 100 "$LOCKSTEP" pull "$@" >out 2>err </dev/null; }
+blobs() { echo "$HF_HOME"/hub/models--org--"$1"/blobs; }
+
+# ---- a model, by its default, found by its name, run, and not downloaded again
+fresh plain
+pull org/tiny || fail "pull: $(cat err)"
+path=$(cat out)
+cmp -s "$path" "$gguf" || fail "$path is not what the hub has"
+[ "$(served)" = "$size" ] || fail "$(served) bytes were served, of $size"
+[[ $path = "$HF_HOME"/hub/models--org--tiny/snapshots/*/tiny-Q4_K_M.gguf ]] || fail "it lies at $path"
+[ "$(basename "$(readlink "$path")")" = "$(sha256sum "$gguf" | cut -d' ' -f1)" ] || fail "the blob is called $(readlink "$path")"
+[ "$(cat "$HF_HOME"/hub/models--org--tiny/refs/main)" = "$(basename "$(dirname "$path")")" ] || fail "refs/main is another commit"
+grep -q "lockstep chat hf:org/tiny" err || fail "how to use it is not said: $(cat err)"
+pull hf:org/tiny:q4_k_m || fail "pull again: $(cat err)"
+[ "$(served)" = "$size" ] || fail "it was downloaded again"
+"$LOCKSTEP" run hf:org/tiny -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >a 2>err || fail "run hf:org/tiny: $(cat err)"
+"$LOCKSTEP" run "$gguf" -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >b 2>err && cmp -s a b || fail "run by its name says something else"
+refuse 2 "not here: lockstep pull org/tiny:Q8_0" "$LOCKSTEP" run hf:org/tiny:Q8_0 -p x
+pull org/tiny:Q8_0 --json || fail "pull Q8_0: $(cat err)"
+grep -q '"event":"done".*Q8_0' out || fail "--json: $(cat out)"
+grep -q "storage.*token=yes" hub/log && fail "the storage got a token"
+
+# ---- cut ten times: each byte comes once
+fresh cuts
+for i in {1..10}; do echo "cut $((i * 40000))"; done >hub/mode
+pull org/tiny || fail "ten cuts: $(cat err)"
+cmp -s "$(cat out)" "$gguf" || fail "ten cuts: not the same file"
+[ "$(served)" = "$size" ] || fail "ten cuts: $(served) bytes were served, of $size"
+[ "$(grep -c "storage.*range=bytes" hub/log)" = 10 ] || fail "ten cuts: $(cat hub/log)"
+
+# ---- killed three times, and stopped by Ctrl-C once
+fresh kills
+echo "slow 2000000" >hub/mode
+at=0
+for signal in KILL KILL KILL INT; do
+    "$LOCKSTEP" pull org/tiny >out 2>err &
+    pid=$!
+    within 30 eval '[ "$(cat "$(blobs tiny)"/*.incomplete 2>/dev/null | wc -c)" -gt '$((at + 500000))' ]' || fail "$signal: nothing comes"
+    kill -$signal $pid
+    wait $pid 2>/dev/null
+    status=$?
+    now=$(cat "$(blobs tiny)"/*.incomplete | wc -c)
+    [ "$now" -gt "$at" ] || fail "$signal: $now bytes are there, and $at were"
+    at=$now
+done
+[ $status = 130 ] || fail "Ctrl-C: exit status $status"
+: >hub/mode
+pull org/tiny && cmp -s "$(cat out)" "$gguf" || fail "after three kills: $(cat err)"
+more=$(($(served) - size)) # what was under way when it was killed
+[ $more -ge 0 ] && [ $more -le 1000000 ] || fail "after three kills $more bytes too many were served"
+
+# ---- what a host does wrong
+fresh wrong
+printf 'busy 1\nbroken\nexpired\nstall\n' >hub/mode
+SECONDS=0
+pull org/tiny --timeout 2 || fail "429, 500, 403 of the storage, silence: $(cat err)"
+[ $SECONDS -ge 3 ] || fail "Retry-After was not waited for"
+[ "$(served)" = "$size" ] || fail "after silence: $(served) bytes were served"
+[ ! -s hub/mode ] || fail "not all was asked: $(cat hub/mode)"
+fresh checksum
+echo wrong >hub/mode
+refuse 1 "another checksum than the hub lists, and is removed" "$LOCKSTEP" pull org/tiny
+ls "$(blobs tiny)"/* 2>/dev/null && fail "the wrong file is still there"
+pull org/tiny && cmp -s "$(cat out)" "$gguf" || fail "after a wrong checksum: $(cat err)"
+fresh damaged # as a power cut leaves it, and a host that ignores ranges
+mkdir -p "$(blobs tiny)"
+head -c 100000 /dev/zero >"$(blobs tiny)/$(sha256sum "$gguf" | cut -d' ' -f1).incomplete"
+pull org/tiny && cmp -s "$(cat out)" "$gguf" || fail "zeros of a power cut: $(cat err)"
+fresh whole
+printf 'cut 100000\nwhole\n' >hub/mode
+pull org/tiny && cmp -s "$(cat out)" "$gguf" || fail "a host without ranges: $(cat err)"
+
+# ---- a disk that is too small, and one that others fill meanwhile (which only looks too small when it is full)
+if unshare -rm true 2>/dev/null; then
+    fresh full
+    mkdir -p "$HF_HOME"
+    unshare -rm bash -c "mount -t tmpfs -o size=2m none '$HF_HOME' && exec '$LOCKSTEP' pull org/tiny" >out 2>err
+    status=$?
+    [ $status = 1 ] && grep -q "wants 0.0. GB more, and the disk of .* has 0.00 GB left" err || fail "no room: $status: $(cat err)"
+    [ "$(served)" = 0 ] || fail "no room: something was downloaded"
+    cat >fill.sh <<'EOF'
+mount -t tmpfs -o size=$((size / 1024 + 600))k none "$HF_HOME" || exit 9
+"$LOCKSTEP" pull org/tiny &
+until [ -s "$HF_HOME"/hub/models--org--tiny/blobs/*.incomplete ]; do sleep 0.05; done
+head -c 1000000 /dev/zero >"$HF_HOME/other"
+wait $!
+status=$?
+[ -s "$HF_HOME"/hub/models--org--tiny/blobs/*.incomplete ] || exit 8
+rm "$HF_HOME/other"
+rm hub/mode
+"$LOCKSTEP" pull org/tiny >/dev/null || exit 7
+exit $status
+EOF
+    echo "slow 3000000" >hub/mode
+    size=$size unshare -rm bash fill.sh >out 2>err
+    status=$?
+    [ $status = 1 ] && grep -q "is full; what came of tiny-Q4_K_M.gguf stays" err || fail "a disk that fills: $status: $(cat err)"
+else
+    echo "no mount namespaces here: the full disk is left out"
+fi
+
+# ---- refusals
+fresh refusals
+refuse 3 "no such repository, or it wants a token: HF_TOKEN is not set" "$LOCKSTEP" pull org/private
+refuse 3 "is gated: accept its terms at $HF_ENDPOINT/org/gated, and give" "$LOCKSTEP" pull org/gated
+refuse 2 "has no model org/nothing" "$LOCKSTEP" pull org/nothing
+refuse 2 "has no such revision" "$LOCKSTEP" pull org/tiny --revision v9
+refuse 2 "has nothing called 'Q2_K', but: Q4_K_M \([0-9.]+ GB\), Q8_0" "$LOCKSTEP" pull org/tiny:Q2_K
+refuse 2 "has no GGUF file, and no config.json" "$LOCKSTEP" pull org/none
+refuse 2 "ORG/REPO" "$LOCKSTEP" pull ../etc/passwd
+refuse 2 "no name of a quantization" "$LOCKSTEP" pull org/tiny:../../x
+export HF_TOKEN=hf_wrong
+refuse 3 "does not accept the token" "$LOCKSTEP" pull org/private
+export HF_TOKEN=hf_good
+refuse 3 "gated: accept its terms at $HF_ENDPOINT/org/gated, with the account" "$LOCKSTEP" pull org/gated
+: >hub/log
+pull org/private || fail "a private one: $(cat err)"
+grep -q "hub.*token=yes" hub/log || fail "the hub got no token"
+grep "storage" hub/log | grep -q "token=yes" && fail "the storage, another host, got the token"
+grep -rq hf_good out err && fail "the token is shown"
+unset HF_TOKEN
+fresh token-file
+mkdir -p "$HF_HOME"
+echo hf_good >"$HF_HOME/token"
+pull org/private || fail "the token of a file: $(cat err)"
+SSL_CERT_FILE= refuse 3 "certificate of https://127.0.0.1:$hub_port is not one to trust" "$LOCKSTEP" pull org/tiny
+SSL_CERT_FILE=key.pem refuse 2 "no file of certificates" "$LOCKSTEP" pull org/tiny
+HF_ENDPOINT=ftp://x refuse 2 "HF_ENDPOINT is no address" "$LOCKSTEP" pull org/tiny
+fresh renamed
+pull org/old && cmp -s "$(cat out)" "$gguf" || fail "a repository that was renamed: $(cat err)"
+
+exec 7>&-
+[ "$failures" = 0 ]
