@@ -111,6 +111,12 @@ static bool read_result(struct params *p, const json_t *block, struct parts *par
     return good;
 }
 
+static bool refuse_block(struct params *p, size_t i, const json_t *block) {
+    char sentence[CHAT_PART_BYTES];
+    chat_say_no_text(block, sentence);
+    return params_fail(p, "messages", "messages[%zu]: %s", i, sentence);
+}
+
 static bool read_block(struct params *p, size_t i, const json_t *block, struct parts *parts) {
     const char *type = json_text(block, "type");
     if (str_eq(type, "text"))
@@ -130,9 +136,7 @@ static bool read_block(struct params *p, size_t i, const json_t *block, struct p
                params_fail(p, "messages",
                            "messages[%zu]: a search_result's content must be text blocks", i);
     else if (!str_eq(type, "redacted_thinking"))
-        return params_fail(p, "messages",
-                           "messages[%zu]: blocks of type \"%.40s\" are not supported", i,
-                           type);
+        return refuse_block(p, i, block);
     return true;
 }
 
@@ -184,12 +188,56 @@ static bool read_message(struct params *p, size_t i, const json_t *message, json
     return good;
 }
 
+/* What a client puts before its instructions to have itself counted. It differs with every
+ * conversation, so with it no prompt would begin like another. */
+#define BILLING "x-anthropic-billing-header:"
+
+/* The length of the lines of it that the text begins with. */
+static size_t billing_len(const char *text) {
+    const char *at = text, *end;
+    while (str_starts(at, BILLING)) {
+        end = strchr(at, '\n');
+        if (end == NULL)
+            return strlen(text);
+        at = end + strspn(end, "\n");
+    }
+    return (size_t)(at - text);
+}
+
+/* The system prompt without it, as a new reference. */
+static json_t *without_billing(const json_t *system) {
+    json_t *left = json_deep_copy(system), *block;
+    if (getenv("LOCKSTEP_KEEP_BILLING_HEADER") != NULL)
+        return left;
+    if (json_is_string(left)) {
+        json_t *text =
+            json_string(json_string_value(left) + billing_len(json_string_value(left)));
+        json_decref(left);
+        return text;
+    }
+    while ((block = json_array_get(left, 0)) != NULL) {
+        const char *text = json_text(block, "text");
+        size_t n = billing_len(text);
+        if (n == 0)
+            break;
+        if (text[n] != '\0') {
+            json_object_set_new(block, "text", json_string(text + n));
+            break;
+        }
+        json_array_remove(left, 0);
+    }
+    return left;
+}
+
 static void read_system(struct params *p, json_t *out) {
-    const json_t *system = json_object_get(p->body, "system");
     struct buf text = {0};
-    if (system == NULL || json_is_null(system))
+    if (json_object_get(p->body, "system") == NULL ||
+        json_is_null(json_object_get(p->body, "system")))
         return;
-    if (!read_texts(system, &text))
+    json_t *system = without_billing(json_object_get(p->body, "system"));
+    bool good = read_texts(system, &text);
+    json_decref(system);
+    if (!good)
         params_fail(p, "system", "system must be a string or an array of text blocks");
     else if (text.len > 0)
         json_array_append_new(

@@ -265,7 +265,8 @@ static void param_messages(struct params *p, struct service_request *r) {
     param_array(p, "messages", &r->messages);
     json_array_foreach((json_t *)r->messages, i, m) {
         if (json_array_size(json_object_get(m, "images")) > 0 && !leave_out_images(m))
-            params_fail(p, "messages", "messages[%zu]: images are not supported", i);
+            params_fail(p, "messages", "messages[%zu]: images are not supported by this model",
+                        i);
         complete_calls(m);
         if (json_is_object(m) && json_object_get(m, "content") == NULL)
             json_object_set_new(m, "content", json_string(""));
@@ -282,7 +283,7 @@ static void param_prompt(struct params *p, struct service_request *r) {
         params_fail(p, "suffix",
                     "suffix is not supported: this server does not fill in the middle");
     if (json_array_size(json_object_get(p->body, "images")) > 0)
-        params_fail(p, "images", "images are not supported");
+        params_fail(p, "images", "images are not supported by this model");
     param_text(p, "prompt", &prompt);
     param_text(p, "system", &system);
     param_bool(p, "raw", &raw);

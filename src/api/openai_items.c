@@ -29,6 +29,7 @@ static const char *text_key(const json_t *part) {
 /* A text, or a list of parts that are texts. */
 static bool check_texts(struct params *p, size_t i, const json_t *item, const char *key) {
     const json_t *content = json_object_get(item, key), *part;
+    char sentence[CHAT_PART_BYTES];
     size_t k;
     if (json_is_string(content))
         return true;
@@ -37,11 +38,10 @@ static bool check_texts(struct params *p, size_t i, const json_t *item, const ch
                            key, json_kind(content));
     json_array_foreach((json_t *)content, k, part) {
         const char *text = text_key(part);
-        if (text == NULL)
-            return params_fail(p, "input",
-                               "input[%zu].%s[%zu]: parts of type \"%.40s\" are not "
-                               "supported",
-                               i, key, k, json_text(part, "type"));
+        if (text == NULL) {
+            chat_say_no_text(part, sentence);
+            return params_fail(p, "input", "input[%zu].%s[%zu]: %s", i, key, k, sentence);
+        }
         if (!json_is_string(json_object_get(part, text)))
             return params_fail(p, "input", "input[%zu].%s[%zu].%s must be a string", i, key, k,
                                text);

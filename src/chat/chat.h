@@ -55,6 +55,10 @@ struct chat_request {
     const struct template_clock *now; /* NULL: the real time */
 };
 
+/* What is said of a part (or a block) of a message that is not text. */
+#define CHAT_PART_BYTES 96
+void chat_say_no_text(const json_t *part, char sentence[CHAT_PART_BYTES]);
+
 /* The text of a message's content (parts are joined), as a new reference; NULL: it has none, or
  * a part is not text. */
 json_t *chat_content_text(const json_t *content);

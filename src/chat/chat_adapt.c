@@ -8,6 +8,7 @@
 #include "chat/chat_write.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,39 @@
 static const json_t *text_of_part(const json_t *part) {
     const json_t *text = json_object_get(part, "text");
     return json_is_string(text) ? text : json_object_get(part, "refusal");
+}
+
+void chat_say_no_text(const json_t *part, char sentence[CHAT_PART_BYTES]) {
+    static const struct {
+        const char *word, *things;
+    } kinds[] = {{"image", "images are"},
+                 {"audio", "sounds are"},
+                 {"video", "videos are"},
+                 {"file", "files are"},
+                 {"document", "documents are"}};
+    const char *type = json_string_value(json_object_get(part, "type"));
+    snprintf(sentence, CHAT_PART_BYTES, "only parts of text can be used");
+    if (type != NULL)
+        snprintf(sentence, CHAT_PART_BYTES, "parts of type \"%.40s\" are not supported", type);
+    for (size_t i = 0; type != NULL && i < ARRAY_LEN(kinds); i++)
+        if (strstr(type, kinds[i].word) != NULL) {
+            snprintf(sentence, CHAT_PART_BYTES, "%s not supported by this model",
+                     kinds[i].things);
+            return;
+        }
+}
+
+static enum status refuse_parts(const json_t *parts, size_t i, struct err *err) {
+    char sentence[CHAT_PART_BYTES] = "";
+    const json_t *part;
+    size_t k;
+    json_array_foreach((json_t *)parts, k, part) {
+        if (json_is_string(text_of_part(part)))
+            continue;
+        chat_say_no_text(part, sentence);
+        break;
+    }
+    return err_set(err, ST_UNSUPPORTED, "messages[%zu].content: %s", i, sentence);
 }
 
 /* The texts of the parts, joined; NULL if a part is not text. */
@@ -94,8 +128,7 @@ static enum status adapt_content(const struct chat_habits *h, json_t *message, s
     if (json_is_array(content)) {
         json_t *text = join_parts(content);
         if (text == NULL)
-            return err_set(err, ST_UNSUPPORTED,
-                           "messages[%zu].content: only parts of text can be used", i);
+            return refuse_parts(content, i, err);
         if (h->wants_parts)
             json_decref(text);
         else

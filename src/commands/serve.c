@@ -271,6 +271,7 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     cfg->http.tls_key_path = serve_args.tls_key;
     cfg->http.local_only = keys->n == 0 && !serve_args.insecure;
     cfg->http.cors_origin = serve_args.cors;
+    cfg->http.cors_local = true;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;
     return status;

@@ -69,6 +69,7 @@ struct http_config {
      * that other sites' pages send. */
     bool local_only;
     const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
+    bool cors_local;         /* them also for pages of this machine and of applications on it */
     size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */

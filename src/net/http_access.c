@@ -119,6 +119,28 @@ static bool is_of_own_page(const struct http_request *r, const char *host) {
     return is_loopback(from) || (*from != '\0' && str_eq(from, host));
 }
 
+/* A page of a server on the browser's own machine, or of an application there, which the web cannot
+ * claim to be. */
+static bool is_local_origin(const char *origin) {
+    static const char *const schemes[] = {"app://", "tauri://", "vscode-webview://",
+                                          "vscode-file://"};
+    char host[HOST_BYTES];
+    for (size_t i = 0; i < ARRAY_LEN(schemes); i++)
+        if (str_starts(origin, schemes[i]))
+            return strlen(origin) < HOST_BYTES && strpbrk(origin, " \t,") == NULL;
+    if (!str_starts(origin, "http://") && !str_starts(origin, "https://"))
+        return false;
+    host_of(strstr(origin, "://") + strlen("://"), host);
+    return is_loopback(host);
+}
+
+const char *http_access_origin(const struct http_request *r) {
+    const char *origin = http_header(r, "Origin"), *given = r->server->cors_origin;
+    bool all = given != NULL && str_eq(given, "*");
+    bool local = r->server->cfg.cors_local && origin != NULL && is_local_origin(origin);
+    return local && !all ? origin : given;
+}
+
 const char *http_access_why_not_local(const struct http_request *r) {
     const char *header = http_header(r, "Host");
     char host[HOST_BYTES] = "localhost"; /* HTTP/1.0 has none */

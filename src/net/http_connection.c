@@ -280,7 +280,7 @@ static void dispatch(struct http_connection *c) {
     const char *why = s->cfg.local_only ? http_access_why_not_local(r) : NULL;
     if (why != NULL) {
         fail(c, 403, why);
-    } else if (s->cors_origin != NULL && str_eq(r->head.method, "OPTIONS")) {
+    } else if (str_eq(r->head.method, "OPTIONS") && http_access_origin(r) != NULL) {
         hand_over(c);
         http_reply(r, 204, "text/plain", "", 0);
     } else if (!r->trusted && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->head.path))) {

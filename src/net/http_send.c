@@ -62,7 +62,8 @@ static void add_date(struct buf *t) {
 }
 
 static void add_headers(struct buf *t, const struct http_request *r) {
-    const char *origin = r->server->cors_origin;
+    const char *origin = http_access_origin(r);
+    const char *private = http_header(r, "Access-Control-Request-Private-Network");
     for (size_t i = 0; i < r->n_headers; i++)
         buf_printf(t, "%s: %s\r\n", r->headers[i].name, r->headers[i].value);
     if (origin != NULL)
@@ -71,6 +72,10 @@ static void add_headers(struct buf *t, const struct http_request *r) {
                    "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\n"
                    "Access-Control-Allow-Headers: *, Authorization\r\n",
                    origin);
+    if (r->server->cfg.cors_local)
+        buf_add_str(t, "Vary: Origin\r\n");
+    if (origin != NULL && private != NULL && str_eq(private, "true"))
+        buf_add_str(t, "Access-Control-Allow-Private-Network: true\r\n");
 }
 
 /* The body's length, or how its end is known; whether the connection stays. */

@@ -154,6 +154,11 @@ bool tools_check(struct params *p, const json_t *tools) {
         const json_t *function = json_object_get(tool, "function");
         const json_t *name = json_object_get(function, "name");
         const json_t *parameters = json_object_get(function, "parameters");
+        const char *type = json_string_value(json_object_get(tool, "type"));
+        if (type != NULL && !str_eq(type, "function"))
+            return params_fail(p, "tools",
+                               "tools[%zu]: %.40s tools are not supported; use a function", i,
+                               type);
         if (!json_is_object(function))
             return params_fail(p, "tools", "tools[%zu].function must be an object, not %s", i,
                                json_kind(function));

@@ -123,6 +123,47 @@ ask 400 /api/generate -d '{"prompt":"hi","template":"{{ .Prompt }}"}' && says 't
 ask 400 /api/generate -d '{"prompt":"hi","context":[1,2]}' && says 'context is not supported'
 ask 200 /api/generate -d '{"prompt":"hi","template":"","context":[],"stream":false,"options":{"num_predict":1}}'
 
+# ---- a block that says who pays is no part of the prompt --------------------------------------------------
+counted() { # SYSTEM: the tokens of a prompt with it
+    ask 200 /v1/messages/count_tokens -d "{$messages,\"system\":$1}"
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["input_tokens"])' "$work/body"
+}
+plain=$(counted '"You are terse."')
+billing='x-anthropic-billing-header: cc_version=2.1.1; cc_entrypoint=cli; cch='
+for system in "[{\"type\":\"text\",\"text\":\"${billing}12ab;\"},{\"type\":\"text\",\"text\":\"You are terse.\"}]" \
+    "[{\"type\":\"text\",\"text\":\"${billing}12;\\n\\nYou are terse.\"}]" "\"${billing}9;\\nYou are terse.\""; do
+    [ "$(counted "$system")" = "$plain" ] || fail "$system counts as $(counted "$system") tokens, not $plain"
+done
+[ "$(counted "[{\"type\":\"text\",\"text\":\"${billing}1\"}]")" = "$(counted '""')" ] || fail "a billing block alone"
+[ "$(counted "\"You are terse. $billing\"")" -gt "$plain" ] || fail "a text in the middle is left out"
+ask 400 /v1/messages/count_tokens -d "{$messages,\"system\":5}" && says 'system must be'
+
+# ---- words -----------------------------------------------------------------------------------------------
+ask 400 /v1/chat/completions -d '{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}]}'
+says 'messages\[0\].content: images are not supported by this model'
+ask 400 /v1/responses -d '{"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:"}]}]}'
+says 'input\[0\].content\[0\]: images are not supported by this model'
+ask 400 /v1/messages -d '{"max_tokens":3,"messages":[{"role":"user","content":[{"type":"image","source":{}}]}]}'
+says 'messages\[0\]: images are not supported by this model'
+ask 400 /api/chat -d '{"messages":[{"role":"user","content":"a","images":["AAAA"]}]}' && says 'images are not supported by this model'
+ask 400 /v1/chat/completions -d "{$messages,\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\"}}]}"
+says 'tools\[0\]: custom tools are not supported; use a function'
+
+# ---- pages of this machine ---------------------------------------------------------------------------------
+for origin in http://localhost:3000 app://obsidian.md vscode-webview://abc; do
+    ask 204 /v1/chat/completions -X OPTIONS -H "Origin: $origin" -H 'Access-Control-Request-Method: POST'
+    grep -qi "^Access-Control-Allow-Origin: $origin.\$" "$work/head" || fail "$origin: $(cat "$work/head")"
+    ask 200 /v1/models -H "Origin: $origin"
+    grep -qi "^Access-Control-Allow-Origin: $origin.\$" "$work/head" || fail "$origin: $(cat "$work/head")"
+done
+ask 403 /v1/models -X OPTIONS -H 'Origin: http://evil.example'
+! grep -qi '^Access-Control' "$work/head" || fail "http://evil.example: $(cat "$work/head")"
+
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+export LOCKSTEP_KEEP_BILLING_HEADER=1
+serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q
+[ "$(counted "\"${billing}9;\\nYou are terse.\"")" -gt "$plain" ] || fail "LOCKSTEP_KEEP_BILLING_HEADER keeps nothing"
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
 [ $failures = 0 ] && echo "dialects: all as they should be"
 [ $failures = 0 ]

@@ -251,7 +251,7 @@ static void wrong_messages_are_refused(void **state) {
                    "messages[1] must be");
     assert_refused(c, "[{\"role\": \"user\", \"content\": 5}]", "messages[0].content must be");
     assert_refused(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
-                   "only parts of text");
+                   "images are not supported by this model");
     chat_close(c);
     /* A template that takes parts takes no others either: what stands for an image would stand
      * there alone. */
@@ -260,7 +260,7 @@ static void wrong_messages_are_refused(void **state) {
     assert_refused(c,
                    "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
                    "{\"type\": \"image_url\"}]}]",
-                   "only parts of text");
+                   "images are not supported by this model");
     chat_close(c);
 }
 
@@ -606,7 +606,7 @@ static void repeats_become_one_where_roles_must_alternate(void **state) {
     assert_refused(c,
                    "[" USER("a") ", {\"role\": \"user\", \"content\": [{\"type\": "
                                  "\"image_url\"}]}]",
-                   "messages[1].content: only parts of text");
+                   "messages[1].content: images are not supported by this model");
     chat_close(c);
 }
 

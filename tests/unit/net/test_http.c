@@ -1019,6 +1019,64 @@ static void pages_of_other_origins_come_in_if_asked_for(void **state) {
     http_close(s);
 }
 
+static void pages_of_this_machine_may_read_answers(void **state) {
+    (void)state;
+    static const char *const here[] = {"http://localhost:3000",  "https://127.0.0.1",
+                                       "http://[::1]:8",         "app://obsidian.md",
+                                       "tauri://localhost",      "vscode-webview://1abc",
+                                       "http://tauri.localhost", "vscode-file://vscode-app"};
+    static const char *const others[] = {"http://evil.example",
+                                         "http://localhost.evil.example",
+                                         "http://127.0.0.1.evil.example",
+                                         "http://evil.example#localhost",
+                                         "http://localhost@evil.example",
+                                         "http://localhost:1@evil.example",
+                                         "null",
+                                         "file://",
+                                         "app://a, http://evil.example",
+                                         "applied://a",
+                                         "http://192.168.1.7",
+                                         ""};
+    struct http_config cfg = config();
+    cfg.cors_local = cfg.local_only = true;
+    struct http_server *s = serve(&cfg);
+    char text[512], wanted[256];
+    for (size_t i = 0; i < ARRAY_LEN(here); i++) {
+        snprintf(text, sizeof text,
+                 "OPTIONS /a HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n"
+                 "Access-Control-Request-Private-Network: true\r\n\r\n",
+                 here[i]);
+        struct answer a = ask_once(s, text);
+        assert_int_equal(a.status, 204);
+        snprintf(wanted, sizeof wanted, "Access-Control-Allow-Origin: %s\r\n", here[i]);
+        assert_non_null(strcasestr(a.head, wanted));
+        assert_non_null(strcasestr(a.head, "Access-Control-Allow-Private-Network: true\r\n"));
+        assert_non_null(strcasestr(a.head, "Vary: Origin\r\n"));
+    }
+    for (size_t i = 0; i < ARRAY_LEN(others); i++)
+        for (int k = 0; k < 2; k++) {
+            snprintf(text, sizeof text,
+                     "%s /a HTTP/1.1\r\nHost: localhost\r\nOrigin: %s\r\n"
+                     "Access-Control-Request-Private-Network: true\r\n\r\n",
+                     k == 0 ? "GET" : "OPTIONS", others[i]);
+            assert_null(strcasestr(ask_once(s, text).head, "Access-Control"));
+        }
+    /* A page of this machine does not let one in that makes its name lead here. */
+    assert_int_equal(ask_once(s, "OPTIONS /a HTTP/1.1\r\nHost: evil.example\r\n"
+                                 "Origin: http://localhost\r\n\r\n")
+                         .status,
+                     403);
+    http_close(s);
+    cfg.cors_origin = "http://page";
+    s = serve(&cfg);
+    assert_non_null(strcasestr(ask_once(s, GET("/a")).head,
+                               "Access-Control-Allow-Origin: http://page\r\n"));
+    struct answer a = ask_once(s, "GET /a HTTP/1.1\r\nHost: localhost\r\nOrigin: "
+                                  "http://localhost:9\r\n\r\n");
+    assert_non_null(strcasestr(a.head, "Access-Control-Allow-Origin: http://localhost:9\r\n"));
+    http_close(s);
+}
+
 static void the_end_waits_for_what_runs(void **state) {
     (void)state;
     struct http_config cfg = config();
@@ -1187,6 +1245,7 @@ int main(void) {
         cmocka_unit_test(keys_let_in),
         cmocka_unit_test(bodies_without_a_key_are_not_kept),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
+        cmocka_unit_test(pages_of_this_machine_may_read_answers),
         cmocka_unit_test(the_end_waits_for_what_runs),
         cmocka_unit_test(the_end_does_not_wait_for_half_requests),
         cmocka_unit_test(what_is_quiet_for_long_is_filled),
