@@ -31,6 +31,15 @@ static inline void float_env_begin(struct float_env *e) {
 #endif
 }
 
+/* Until float_env_end(), this thread and those that it starts flush subnormals. */
+static inline void float_env_flush(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040u); /* FTZ and DAZ */
+#elif defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" ::"r"((uint64_t)1 << 24) : "memory"); /* FZ */
+#endif
+}
+
 static inline void float_env_end(const struct float_env *e) {
     fesetenv(&e->callers);
 #if defined(__aarch64__)

@@ -4,11 +4,12 @@
 #if defined(LOCKSTEP_HAS_VULKAN)
 #include "device/device_internal.h"
 
+#include "base/float_env.h"
 #include "base/mem.h"
-#include "base/program.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <strings.h>
 
 #define PUSH_BYTES 128
@@ -189,27 +190,27 @@ static VkResult make_parts(struct device *d) {
     return r;
 }
 
-static enum status read_number(unsigned long *out, const char *name, const char *what,
-                               unsigned long most, struct err *err) {
-    const char *text = env_get(name);
-    char *end = NULL;
-    if (text == NULL)
-        return ST_OK;
-    *out = strtoul(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end != '\0' || *out < 1 || *out > most)
-        return err_set(err, ST_BAD_INPUT, "%s=%.40s: expected %s from 1 to %lu", name, text,
-                       what, most);
-    return ST_OK;
+/* A software device computes in threads that inherit how the one that opens it treats subnormals.
+ */
+static enum status make_all(struct device *d, struct err *err) {
+    struct float_env env;
+    float_env_begin(&env);
+    if (d->flushes)
+        float_env_flush();
+    enum status st = make_device(d, err);
+    VkResult r = st == ST_OK ? make_parts(d) : VK_SUCCESS;
+    float_env_end(&env);
+    return r == VK_SUCCESS ? st : device_failed(d, r, "it does not open", err);
 }
 
-static enum status read_numbers(struct device *d, struct err *err) {
-    TRY(read_number(&d->timeout_s, "LOCKSTEP_DEVICE_TIMEOUT", "seconds", 86400, err));
-    return read_number(&d->lost_after, "LOCKSTEP_DEVICE_LOST_AFTER", "submissions", 1000000000,
-                       err);
+static bool opening_fails(const struct device *d) {
+    static atomic_ulong openings; /* of the process */
+    return atomic_fetch_add(&openings, 1) + 1 == d->fault.n &&
+           d->fault.kind == DEVICE_FAULT_OPEN;
 }
 
 static enum status open_it(struct device *d, const char *name, struct err *err) {
-    TRY(read_numbers(d, err));
+    TRY(device_settings(d, err));
     enum status st = vulkan_get(&d->vk, err);
     if (st == ST_OK)
         st = find(d, name, err);
@@ -219,14 +220,12 @@ static enum status open_it(struct device *d, const char *name, struct err *err) 
     if (d->timeout_s == 0) /* a software device shares its processor with others */
         d->timeout_s = d->physical.info.kind == DEVICE_SOFTWARE ? 120 : 10;
     d->timeout_ns = (uint64_t)d->timeout_s * 1000000000u;
-    TRY(make_device(d, err));
-    VkResult r = make_parts(d);
-    if (r != VK_SUCCESS)
-        return device_failed(d, r, "it does not open", err);
+    if (opening_fails(d))
+        return device_failed(d, VK_ERROR_INITIALIZATION_FAILED, "it does not open", err);
+    TRY(make_all(d, err));
     bool *fma = &d->physical.info.features[DEVICE_FMA];
     TRY(device_try_fma(d, fma, err));
-    const char *without = env_get("LOCKSTEP_DEVICE_WITHOUT");
-    *fma &= without == NULL || !str_list_has(without, device_feature_name(DEVICE_FMA));
+    *fma &= !device_is_without(device_feature_name(DEVICE_FMA));
     return ST_OK;
 }
 
@@ -280,5 +279,9 @@ void device_close(struct device *d) {
 
 const struct device_info *device_info(const struct device *d) {
     return &d->physical.info;
+}
+
+const struct device_fault *device_fault(const struct device *d) {
+    return &d->fault;
 }
 #endif

@@ -42,8 +42,24 @@ struct device_info {
 const char *
 device_kind_name(enum device_kind k); /* "discrete", "integrated", "software", "other" */
 
-/* Of the environment, for tests: LOCKSTEP_DEVICE_LOST_AFTER=N, the N-th submission to an open
- * device ends as if the device were lost. */
+/* Of the environment, for tests (settings.c): LOCKSTEP_DEVICE_LOST_AFTER=N, the N-th submission to
+ * an open device ends as if the device were lost. LOCKSTEP_DEVICE_PROFILE=apple: the device lacks
+ * what those lack, and flushes subnormals where it computes on the processor.
+ * LOCKSTEP_DEVICE_FAULT: */
+enum device_fault_kind {
+    DEVICE_FAULT_NONE,
+    DEVICE_FAULT_FMA,      /* "fma": a kernel's FMAs round twice; "fma:NAME": of one alone */
+    DEVICE_FAULT_DIVISION, /* "division", likewise: a * (1 / b) */
+    DEVICE_FAULT_FLUSH,    /* "flush": as the profile */
+    DEVICE_FAULT_MEMORY, /* "memory:N": of the process's blocks of memory, the N-th is refused */
+    DEVICE_FAULT_OPEN,   /* "open:N": so is the N-th opening */
+    DEVICE_FAULT_HANG,   /* "hang:N": the N-th submission to an open device is not answered */
+};
+struct device_fault {
+    enum device_fault_kind kind;
+    unsigned long n;
+    char kernel[32]; /* "": all */
+};
 
 /* All devices, in the driver's order; free with mem_free(). No Vulkan, or no device: *n = 0 and
  * `why` (of why_size bytes) has a sentence. */
@@ -58,6 +74,7 @@ struct device;
 enum status device_open(struct device **out, const char *name, struct err *err);
 void device_close(struct device *d);
 const struct device_info *device_info(const struct device *d);
+const struct device_fault *device_fault(const struct device *d);
 
 /* ---- memory ------------------------------------------------------------------------------ */
 

@@ -88,8 +88,13 @@ struct device {
     unsigned long timeout_s;    /* 0: not told */
     uint64_t timeout_ns;
     unsigned long lost_after; /* submissions, for tests; 0: it is not lost by itself */
+    struct device_fault fault;
+    bool flushes; /* a software device's threads flush subnormals, for tests */
     struct device_counts counts;
 };
+
+/* What the environment asks for. ST_BAD_INPUT: nobody knows it. */
+enum status device_settings(struct device *d, struct err *err);
 
 /* From now on; why_lost is there. */
 enum status device_is_lost(struct device *d, struct err *err);

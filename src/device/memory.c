@@ -10,6 +10,8 @@
 
 #include "base/mem.h"
 
+#include <stdatomic.h>
+
 #define PAGE 4096
 #define STAGING_BYTES ((size_t)16 << 20)
 
@@ -28,6 +30,12 @@ static void destroy(struct device *d, struct device_buffer *b) {
     if (b->memory != VK_NULL_HANDLE)
         d->FreeMemory(d->handle, b->memory, NULL);
     *b = (struct device_buffer){0};
+}
+
+static bool is_refused(const struct device *d) {
+    static atomic_ulong blocks; /* of the process */
+    return d->fault.kind == DEVICE_FAULT_MEMORY &&
+           atomic_fetch_add(&blocks, 1) + 1 == d->fault.n;
 }
 
 /* The buffer's memory is of one of the `allowed` types, best one that has `wanted` too. import: a
@@ -50,7 +58,8 @@ static VkResult give_memory(struct device *d, struct device_buffer *b, size_t by
                                        .pNext = &flags,
                                        .allocationSize = import != NULL ? bytes : r.size,
                                        .memoryTypeIndex = type};
-    VkResult result = d->AllocateMemory(d->handle, &info, NULL, &b->memory);
+    VkResult result = is_refused(d) ? VK_ERROR_OUT_OF_DEVICE_MEMORY
+                                    : d->AllocateMemory(d->handle, &info, NULL, &b->memory);
     if (result == VK_SUCCESS)
         result = d->BindBufferMemory(d->handle, b->buffer, b->memory, 0);
     return result;
@@ -186,7 +195,7 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
         range.crosses = !d->physical.info.unified;
         VkResult r = import(d, &range.buffer, host, bytes);
         if (r != VK_SUCCESS)
-            st = device_failed(d, r, "memory of the host", err);
+            st = device_failed(d, r, "mapping memory of the host", err);
     }
     if (st != ST_OK) {
         if (!d->busy) /* else it stays, as all that a run may still use */

@@ -5,7 +5,6 @@
 #include "device/vulkan_lib.h"
 
 #include "base/mem.h"
-#include "base/program.h"
 
 #include <stdio.h>
 
@@ -49,11 +48,6 @@ static enum device_kind kind_of(VkPhysicalDeviceType type) {
     }
 }
 
-static bool is_without(const char *feature) {
-    const char *without = env_get("LOCKSTEP_DEVICE_WITHOUT");
-    return without != NULL && str_list_has(without, feature);
-}
-
 static void describe_memory(struct physical *p) {
     const VkPhysicalDeviceMemoryProperties *m = &p->memory;
     bool all_own = m->memoryHeapCount > 0;
@@ -65,7 +59,7 @@ static void describe_memory(struct physical *p) {
     }
     p->info.unified =
         (all_own || p->info.kind == DEVICE_INTEGRATED || p->info.kind == DEVICE_SOFTWARE) &&
-        !is_without("unified");
+        !device_is_without("unified");
 }
 
 static bool find_queue(const struct vulkan *v, struct physical *p) {
@@ -129,7 +123,7 @@ static void describe_features(const struct vulkan *v, struct physical *p) {
     is[DEVICE_INT64] = f.base.features.shaderInt64;
     is[DEVICE_DOT] = f.dot.shaderIntegerDotProduct;
     for (int i = 0; i < DEVICE_N_FEATURES; i++)
-        is[i] &= !is_without(device_feature_name((enum device_feature)i));
+        is[i] &= !device_is_without(device_feature_name((enum device_feature)i));
 }
 
 /* What can be mapped at once, in whole pages. */

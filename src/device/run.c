@@ -183,6 +183,10 @@ static VkResult await(struct device *d) {
     return r;
 }
 
+static bool hangs(const struct device *d) {
+    return d->fault.kind == DEVICE_FAULT_HANG && d->counts.submissions == d->fault.n;
+}
+
 enum status device_submit(struct device *d, VkCommandBuffer commands, struct err *err) {
     const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                .commandBufferCount = 1,
@@ -195,7 +199,7 @@ enum status device_submit(struct device *d, VkCommandBuffer commands, struct err
     if (r != VK_SUCCESS)
         return device_failed(d, r, "commands cannot be submitted", err);
     d->counts.submissions++;
-    r = await(d);
+    r = hangs(d) ? VK_TIMEOUT : await(d);
     if (r == VK_SUCCESS && d->lost_after != 0 && d->counts.submissions >= d->lost_after)
         r = VK_ERROR_DEVICE_LOST;
     if (r == VK_TIMEOUT) {

@@ -43,6 +43,9 @@ struct physical {
      * Vulkan 1.3), VK_KHR_portability_subset (must be, where it is). */
     bool fma_khr, dot_khr, portability;
 };
+/* Whether LOCKSTEP_DEVICE_WITHOUT or LOCKSTEP_DEVICE_PROFILE takes it away. */
+bool device_is_without(const char *feature);
+
 void physical_describe(const struct vulkan *v, VkPhysicalDevice handle, struct physical *out);
 
 /* Of VK_KHR_shader_fma, which is younger than many headers. */

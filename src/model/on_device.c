@@ -188,13 +188,17 @@ void device_take_embeddings(struct forward_pass *r, struct pool *pool) {
 }
 
 static enum status share(struct model *m, void *p, size_t bytes, enum device_place place,
-                         struct err *err) {
+                         const char *what, struct err *err) {
     struct device_buffers *b = &m->on_device;
+    struct err why;
     if (p == NULL || bytes == 0)
         return ST_OK;
     if (!mem_reserve(&b->mapped, &b->cap_mapped, b->n_mapped + 1, sizeof *b->mapped))
         return err_set(err, ST_NO_MEMORY, "no memory for a list of what a device knows");
-    TRY(device_map(shaders_device(m->shaders), p, round_up(bytes, WEIGHTS_PAGE), place, err));
+    enum status st =
+        device_map(shaders_device(m->shaders), p, round_up(bytes, WEIGHTS_PAGE), place, &why);
+    if (st != ST_OK)
+        return err_set(err, st, "rank %d's %s: %s", m->rank, what, why.text);
     b->mapped[b->n_mapped++] = p;
     return ST_OK;
 }
@@ -206,9 +210,10 @@ static size_t piece_end(const struct weights *w, size_t i) {
 static enum status share_weights(struct model *m, enum device_place place, struct err *err) {
     const struct weights *w = &m->w;
     for (size_t i = 0; i < w->n_pieces; i++)
-        TRY(share(m, w->block + w->piece_at[i], piece_end(w, i) - w->piece_at[i], place, err));
+        TRY(share(m, w->block + w->piece_at[i], piece_end(w, i) - w->piece_at[i], place,
+                  "matrices", err));
     return share(m, w->block + w->matrix_bytes, w->block_bytes - w->matrix_bytes, DEVICE_MIRROR,
-                 err);
+                 "other weights", err);
 }
 
 enum status device_share_memory(struct model *m, struct err *err) {
@@ -219,10 +224,10 @@ enum status device_share_memory(struct model *m, struct err *err) {
         if (m->w.has_type[type])
             TRY(shaders_prepare(m->shaders, (enum qtype)type, err));
     TRY(share_weights(m, place, err));
-    TRY(share(m, m->kv.data, m->kv.data_bytes, place, err));
-    TRY(share(m, m->block, m->inner_bytes, place, err));
+    TRY(share(m, m->kv.data, m->kv.data_bytes, place, "keys and values", err));
+    TRY(share(m, m->block, m->inner_bytes, place, "inner buffers", err));
     TRY(share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
-              err));
+              "buffers", err));
     m->on_device.counted = device_counts(shaders_device(m->shaders));
     return ST_OK;
 }

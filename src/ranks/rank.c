@@ -217,7 +217,12 @@ static enum status open_named_device(struct rank *r, const char *name, struct er
     return st;
 }
 
-/* After a loss the rank goes on without a device that does not open again: with the same bits. */
+/* After a loss the rank goes on without a device that does not open again, or has no memory for the
+ * model: with the same bits. So it does if it chose the device itself. */
+static bool may_lack_device(const struct rank *r, const char *name) {
+    return str_eq(name, "auto") || r->job.may_lack_device != 0;
+}
+
 static enum status open_device(struct rank *r, struct err *err) {
     char name[256];
     struct err why;
@@ -227,10 +232,25 @@ static enum status open_device(struct rank *r, struct err *err) {
     enum status st = open_named_device(r, name, &why);
     if (st == ST_OK)
         return ST_OK;
-    if (!str_eq(name, "auto") && r->job.may_lack_device == 0)
+    if (!may_lack_device(r, name))
         return err_set(err, st, "rank %d: %s", r->job.rank, why.text);
     log_warn("rank %d computes on its processor: %s", r->job.rank, why.text);
     return ST_OK;
+}
+
+static enum status open_model(struct rank *r, struct model_config *cfg, struct err *err) {
+    char name[256];
+    TRY(job_device(&r->job, name, sizeof name, err));
+    enum status st = model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, cfg, r->pool,
+                                r->kernels, r->f, err);
+    if (r->shaders == NULL || !may_lack_device(r, name) ||
+        (st != ST_NO_MEMORY && st != ST_UNSUPPORTED && st != ST_BAD_INPUT))
+        return st;
+    log_warn("rank %d computes on its processor: %s", r->job.rank, err->text);
+    close_device(r);
+    cfg->shaders = NULL;
+    return model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, cfg, r->pool, r->kernels,
+                      r->f, err);
 }
 
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
@@ -250,7 +270,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         TRY(check_model(r, err));
     TRY(pool_open(&r->pool, r->job.n_threads, err));
     TRY(open_device(r, err));
-    const struct model_config cfg = {
+    struct model_config cfg = {
         .n_tokens_max = r->job.n_chunk,
         .n_ctx = r->job.n_ctx,
         .n_runs_max = r->job.n_runs,
@@ -264,8 +284,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
     };
     if (r->job.placement != JOB_PLACE_TOLD && r->all != NULL)
         TRY(choose_placement(r, &cfg, hooks, err));
-    TRY(model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
-                   r->f, err));
+    TRY(open_model(r, &cfg, err));
     if (r->same != NULL)
         same_model_read_on(r->same);
     return ST_OK;

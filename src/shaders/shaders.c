@@ -3,11 +3,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/program.h"
 #include "base/util.h"
 #include "kernels/tiles.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define PARTIALS_BYTES (SHADERS_PARTIALS * sizeof(float))
@@ -116,11 +114,11 @@ static uint32_t fma_of(const struct shaders *s, bool faulty) {
 /* Makes a kernel with its constants from 2 on; the first two are the arithmetic's. */
 static enum status make(struct shaders *s, struct device_kernel **out, const struct code *code,
                         const char *name, uint32_t *constants, uint32_t n, struct err *err) {
-    const struct shaders_fault *f = &s->fault;
+    const struct device_fault *f = device_fault(s->d);
     const bool *has = device_info(s->d)->features;
-    bool faulty = f->only[0] == '\0' || str_eq(f->only, name);
-    constants[0] = fma_of(s, f->fma && faulty);
-    constants[1] = f->division && faulty;
+    bool faulty = f->kernel[0] == '\0' || str_eq(f->kernel, name);
+    constants[0] = fma_of(s, f->kind == DEVICE_FAULT_FMA && faulty);
+    constants[1] = f->kind == DEVICE_FAULT_DIVISION && faulty;
     int i =
         (constants[0] == FMA_F64 ? 1 : 0) + (code->words[2] != NULL && has[DEVICE_DOT] ? 2 : 0);
     return device_kernel_make(s->d, out, code->words[i], *code->bytes[i], constants, n, err);
@@ -196,23 +194,6 @@ bool shaders_built(void) {
     return true;
 }
 
-static enum status read_fault(struct shaders_fault *f, struct err *err) {
-    const char *text = env_get("LOCKSTEP_DEVICE_FAULT");
-    if (text == NULL)
-        return ST_OK;
-    const char *colon = strchr(text, ':');
-    size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
-    f->fma = n == 3 && memcmp(text, "fma", n) == 0;
-    f->division = n == 8 && memcmp(text, "division", n) == 0;
-    if (colon != NULL)
-        snprintf(f->only, sizeof f->only, "%s", colon + 1);
-    if (!f->fma && !f->division)
-        return err_set(err, ST_BAD_INPUT,
-                       "LOCKSTEP_DEVICE_FAULT is %s: expected fma or division, and :KERNEL",
-                       text);
-    return ST_OK;
-}
-
 static enum status make_all(struct shaders *s, struct err *err) {
     for (int i = 0; i < SHADER_N; i++) {
         uint32_t constants[3] = {0, 0, (uint32_t)(i - SHADER_ATTENTION)};
@@ -243,9 +224,7 @@ enum status shaders_open(struct shaders **out, struct device *d, struct err *err
     if (s == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for shaders");
     s->d = d;
-    enum status st = read_fault(&s->fault, err);
-    if (st == ST_OK)
-        st = take_partials(s, err);
+    enum status st = take_partials(s, err);
     if (st == ST_OK)
         st = make_all(s, err);
     if (st == ST_OK)

@@ -22,18 +22,10 @@ enum shader {
 #define SHADERS_TOKENS 4
 enum product { PRODUCT_ONE, PRODUCT_MANY, PRODUCT_FIXED_ONE, PRODUCT_FIXED_MANY, PRODUCT_N };
 
-/* What LOCKSTEP_DEVICE_FAULT asks for, so that a test sees the self-test fail: "fma" (it rounds
- * twice) or "division" (a * (1 / b)); "fma:q4_K": of that weight type or shader alone. */
-struct shaders_fault {
-    bool fma, division;
-    char only[32];
-};
-
 struct shaders {
     struct device *d;
     struct device_kernel *kernels[SHADER_N];
     struct device_kernel *products[QT_N][PRODUCT_N];
-    struct shaders_fault fault;
     float *partials; /* of attention, [SHADERS_PARTIALS]; the device's own memory */
     uint64_t test_ns;
 };

@@ -1,7 +1,7 @@
 #!/bin/bash
 # A rank on a device: `lockstep eval` writes the bytes that processors write, for every golden model and weight type,
-# alone and beside processors, by tensor and by pipeline, in any chunks, with every type of cache, and without each
-# feature that a device may lack: "unified", so that its memory is its own and the host's is of no meaning. On a software device where there is no other: it computes like a slow graphics
+# alone and beside processors, by tensor and by pipeline, in any chunks, with every type of cache, as Apple's devices are,
+# and without each feature that a device may lack: "unified", so that its memory is its own and the host's is of no meaning. On a software device where there is no other: it computes like a slow graphics
 # processor.
 # labels: once
 set -u
@@ -61,6 +61,15 @@ for layout in "${layouts[@]}"; do # each layout with each cache, of one model
     for type in "${kv[@]}"; do
         compare "${models[0]}" "$layout" "$type" 7 ""
     done
+done
+# What Apple's devices lack, all at once, and subnormals flushed: a model of each form, and of each fourth kind of weights.
+export LOCKSTEP_DEVICE_PROFILE=apple
+i=0
+for model in "${models[0]}" "$golden"/logits/{gemma3,gpt-oss-mxfp4,deepseek2-v3-mla,qwen3next,llama-moe,granitehybrid,olmo2}.gguf "$golden"/quant-models/*.gguf; do
+    [ -e "$model" ] || continue
+    i=$((i + 1))
+    [ $i -le 8 ] || [ $((i % 4)) = 0 ] || continue
+    compare "$model" "${layouts[$((i % 2 * (1 + i / 2 % 6)))]}" "${kv[$((i % 3))]}" "${chunks[$((i % 4))]}" ""
 done
 [ $failed = 0 ] || fail "$failed of $n differ"
 echo "$n evaluations on $device, each with the bytes of a processor"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# A device that is lost amid an answer, one that computes other bits, and one that is not there: with --failover the
-# answer goes on word for word, on the processor; otherwise one sentence says why not.
-# labels: once
+# A device that is lost amid an answer, that does not answer, that has no memory, that computes other bits, and one that is
+# not there: with --failover the answer goes on word for word, on the processor; otherwise one sentence says why not.
+# labels: slow once
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 
@@ -21,6 +21,58 @@ for devices in 0 0,cpu cpu,0; do
 done
 refuse 3 "^lockstep run: the device .* was lost" "$LOCKSTEP" "${ask[@]}" --device 0
 unset LOCKSTEP_DEVICE_LOST_AFTER
+
+# Amid an answer it does not answer: what it may still write stays where it is.
+export LOCKSTEP_DEVICE_TIMEOUT=2
+for devices in 0 cpu,0; do
+    ranks=$(echo "$devices" | tr , '\n' | wc -l)
+    LOCKSTEP_DEVICE_FAULT=hang:25 timeout 120 "$LOCKSTEP" "${ask[@]}" --ranks "$ranks" --device $devices --failover \
+        >answer.txt 2>err || fail "hang, --device $devices: exit status $?: $(cat err)"
+    cmp whole.txt answer.txt || fail "hang, --device $devices: another answer: $(cat err)"
+    grep -q "did not answer within 2 s\|has left" err || fail "hang, --device $devices: $(cat err)"
+done
+LOCKSTEP_DEVICE_FAULT=hang:25 refuse 3 "^lockstep run: the device .* did not answer within 2 s" "$LOCKSTEP" "${ask[@]}" --device 0
+LOCKSTEP_DEVICE_FAULT=hang:1 refuse 3 "^lockstep run: rank 0: the device .* did not answer within 2 s" "$LOCKSTEP" "${ask[@]}" --device 0
+unset LOCKSTEP_DEVICE_TIMEOUT
+
+# It has no memory for the N-th block: of its own tests, of the matrices, of keys and values (all pages are one block), of
+# buffers. Each is refused, until there are no more; whether the memory is the host's (some of it) or its own.
+for without in "" unified; do
+    told=
+    for n in 2 5 6 7 8 9 10 11 12 13 14 15 16; do
+        LOCKSTEP_DEVICE_WITHOUT=$without LOCKSTEP_DEVICE_FAULT=memory:$n timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 >answer.txt 2>err
+        status=$?
+        [ $status != 0 ] || break
+        [ $status = 1 ] && [ ! -s answer.txt ] && [ "$(wc -l <err)" = 1 ] && grep -q "^lockstep run: .*: no memory: " err ||
+            fail "no memory for block $n: exit status $status: $(cat err)"
+        told+=$(cat err)
+    done
+    cmp whole.txt answer.txt || fail "no memory for block $n, which nobody asks for: another answer"
+    for what in matrices "keys and values" buffers; do
+        [[ $told == *"rank 0's $what: "* ]] || fail "without=$without: never a sentence about the $what"
+    done
+done
+
+# No memory when it opens again, for anything that it then wants: the rank goes on without it.
+export LOCKSTEP_DEVICE_LOST_AFTER=25
+first=$((n - 1)) # blocks of one opening
+for n in 1 6 9; do
+    LOCKSTEP_DEVICE_WITHOUT=unified LOCKSTEP_DEVICE_FAULT=memory:$((first + n)) timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 \
+        --failover >answer.txt 2>err || fail "no memory after a loss, block $n: exit status $?: $(cat err)"
+    cmp whole.txt answer.txt || fail "no memory after a loss, block $n: another answer: $(cat err)"
+    grep -q "rank 0 computes on its processor: .* no memory" err || fail "no memory after a loss, block $n: $(cat err)"
+done
+LOCKSTEP_DEVICE_FAULT=open:2 timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 --failover >answer.txt 2>err ||
+    fail "it does not open again: exit status $?: $(cat err)"
+cmp whole.txt answer.txt || fail "it does not open again: another answer: $(cat err)"
+grep -q "rank 0 computes on its processor: .* does not open" err || fail "it does not open again: $(cat err)"
+unset LOCKSTEP_DEVICE_LOST_AFTER
+
+# Subnormals flushed: the contract has none that matter, so such a device passes its test and says the same.
+LOCKSTEP_DEVICE_FAULT=flush "$LOCKSTEP" "${ask[@]}" --device 0 >answer.txt || fail "flushed subnormals"
+cmp whole.txt answer.txt || fail "flushed subnormals: another answer"
+LOCKSTEP_DEVICE_FAULT=nonsense refuse 2 "LOCKSTEP_DEVICE_FAULT is nonsense: expected" "$LOCKSTEP" "${ask[@]}" --device 0
+LOCKSTEP_DEVICE_PROFILE=pear refuse 2 "LOCKSTEP_DEVICE_PROFILE is pear: expected apple" "$LOCKSTEP" "${ask[@]}" --device 0
 
 # A wrong FMA, a wrong division: of any kernel, or of those of one weight type.
 for fault in fma division fma:f16; do

@@ -2,7 +2,7 @@
  *
  * The device is the first there is, or LOCKSTEP_TEST_DEVICE: Mesa's lavapipe where there is no
  * other. ctest runs this once more under Vulkan's validation layer, whose every message is a
- * failure (tests/CMakeLists.txt).
+ * failure, and once more with LOCKSTEP_DEVICE_PROFILE=apple (tests/CMakeLists.txt).
  *
  * Under AddressSanitizer lavapipe takes some 30 us for a workgroup. */
 #include "base/clock.h"
@@ -155,6 +155,34 @@ static void a_wrong_timeout_is_refused(void **state) {
     }
 }
 
+static void assert_refused(const char *variable, const char *value) {
+    struct err err;
+    assert_int_equal(open_with(variable, value, name, &err), ST_BAD_INPUT);
+    if (strstr(err.text, variable) == NULL || strstr(err.text, "expected") == NULL)
+        fail_msg("%s=%s: %s", variable, value, err.text);
+}
+
+static void faults_and_profiles_that_nobody_knows_are_refused(void **state) {
+    static const char *const wrong[] = {"rounding", "fm",       "flush:1",   "memory",
+                                        "memory:",  "memory:0", "open:-1",   "hang:1s",
+                                        "hang: 1",  "memory:x", "division ", ":"};
+    const char *profile = env_get("LOCKSTEP_DEVICE_PROFILE");
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++)
+        assert_refused("LOCKSTEP_DEVICE_FAULT", wrong[i]);
+    assert_refused("LOCKSTEP_DEVICE_PROFILE", "apples");
+    if (profile != NULL)
+        setenv("LOCKSTEP_DEVICE_PROFILE", "apple", 1);
+}
+
+static void a_profile_lacks_what_others_have(void **state) {
+    struct device *d = open_device(name);
+    (void)state;
+    for (int i = 0; env_get("LOCKSTEP_DEVICE_PROFILE") != NULL && i < DEVICE_N_FEATURES; i++)
+        assert_false(device_info(d)->features[i]);
+    device_close(d);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void map(struct device *d, void *host, size_t bytes, enum device_place place) {
@@ -207,8 +235,8 @@ static void too_much_at_once_is_refused(void **state) {
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 #if defined(LOCKSTEP_HAS_SHADERS)
-extern const uint32_t multiply_add_spv[], gather_spv[], slow_spv[];
-extern const size_t multiply_add_spv_bytes, gather_spv_bytes, slow_spv_bytes;
+extern const uint32_t multiply_add_spv[], gather_spv[], slow_spv[], halve_spv[];
+extern const size_t multiply_add_spv_bytes, gather_spv_bytes, slow_spv_bytes, halve_spv_bytes;
 
 struct push { /* of multiply_add.comp */
     uint64_t x;
@@ -387,6 +415,29 @@ static void a_copy_is_in_the_devices_memory(void **state) {
     mem_huge_free(y, PAGE);
 }
 
+#if defined(__x86_64__) || defined(__aarch64__)
+/* With a profile that flushes subnormals, a software device does so; otherwise it may. */
+static void subnormals_are_flushed_if_asked(void **state) {
+    struct device *d = open_device(name);
+    struct device_kernel *k;
+    float *x = mem_huge_alloc(PAGE);
+    (void)state;
+    map(d, x, PAGE, DEVICE_SHARED);
+    for (size_t i = 0; i < NUMBERS; i++)
+        x[i] = i % 2 ? 0x1p-140f : 0x1p-126f; /* subnormal before, and only after */
+    assert_int_equal(device_kernel_make(d, &k, halve_spv, halve_spv_bytes, NULL, 0, NULL),
+                     ST_OK);
+    const uint64_t at = device_address(d, x);
+    device_run(d, k, &at, sizeof at, NUMBERS / 64, 1, 1);
+    finish(d);
+    if (env_get("LOCKSTEP_DEVICE_PROFILE") != NULL && device_info(d)->kind == DEVICE_SOFTWARE)
+        for (size_t i = 0; i < NUMBERS; i++)
+            assert_true(x[i] == 0);
+    device_close(d);
+    mem_huge_free(x, PAGE);
+}
+#endif
+
 static void a_crossing_takes_some_time(void **state) {
     struct device *d = open_device(name);
     (void)state;
@@ -479,6 +530,8 @@ int main(void) {
         cmocka_unit_test(auto_is_hardware),
         cmocka_unit_test(features_can_be_taken_away),
         cmocka_unit_test(a_wrong_timeout_is_refused),
+        cmocka_unit_test(faults_and_profiles_that_nobody_knows_are_refused),
+        cmocka_unit_test(a_profile_lacks_what_others_have),
         cmocka_unit_test(addresses_follow_the_ranges),
         cmocka_unit_test(too_much_at_once_is_refused),
 #if defined(LOCKSTEP_HAS_SHADERS)
@@ -488,6 +541,9 @@ int main(void) {
         cmocka_unit_test(many_workgroups_are_folded),
         cmocka_unit_test(nothing_to_do_is_done_at_once),
         cmocka_unit_test(a_copy_is_in_the_devices_memory),
+#if defined(__x86_64__) || defined(__aarch64__)
+        cmocka_unit_test(subnormals_are_flushed_if_asked),
+#endif
         cmocka_unit_test(a_crossing_takes_some_time),
         cmocka_unit_test(a_device_that_does_not_answer_is_lost),
 #endif

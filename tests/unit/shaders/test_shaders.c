@@ -557,7 +557,6 @@ static void a_device_with_a_fault_is_refused(void **state) {
     check_fault("division", "act_pack differs", QT_F16);
     check_fault("division:rmsnorm", "rmsnorm differs", QT_F16);
     check_fault("fma:attention q8_0", "attention q8_0 differs", QT_F16);
-    check_fault("rounding", "expected fma or division", QT_F16);
 }
 
 static int open_all(void **state) {
