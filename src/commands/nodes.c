@@ -1,7 +1,9 @@
 /* nodes.c: lockstep nodes: lists the machines of the cluster and the models that they serve. */
 #include "cli/nodes.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "node/devices.h"
 
 #include <stdio.h>
 
@@ -24,6 +26,22 @@ static const struct cli_command command = {
     "is, and which models the nodes serve together (lockstep up).",
     options};
 
+static void print_devices(const json_t *o) {
+    const char *sentence = json_string_value(json_object_get(o, "devices_error"));
+    char memory[32];
+    size_t i;
+    json_t *d;
+    json_array_foreach(json_object_get(o, "devices"), i, d) {
+        const char *error = json_text(d, "error");
+        json_int_t bytes = json_integer_value(json_object_get(d, "memory_bytes"));
+        printf("%-20s device %zu: %s, %s, %s, %s%s%s\n", "", i, json_text(d, "name"),
+               json_text(d, "kind"), cli_bytes((uint64_t)bytes, memory), json_text(d, "driver"),
+               *error != '\0' ? "; not usable: " : "", error);
+    }
+    if (sentence != NULL)
+        printf("%-20s devices: %s\n", "", sentence);
+}
+
 static void print_node(const json_t *o) {
     const char *node = "?", *version = "?", *address = "-", *isa = "-", *sentence = NULL;
     json_int_t memory = 0, available = 0;
@@ -43,6 +61,7 @@ static void print_node(const json_t *o) {
                address, cores, numa, cli_bytes((uint64_t)memory, all),
                cli_bytes((uint64_t)available, left), isa, n_workers, n_workers == 1 ? "" : "s",
                version);
+    print_devices(o);
 }
 
 static void print_standbys(const json_t *all) {
@@ -104,6 +123,8 @@ static enum status list(struct err *err) {
     }
     json_t *all = nodes_ask_all(&id, found, "/v1/node");
     size_t n = json_array_size(all);
+    for (size_t i = 0; i < n; i++)
+        node_devices_mend(json_array_get(all, i));
     if (json) {
         cli_print_json(json_incref(all));
     } else {

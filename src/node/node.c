@@ -15,6 +15,7 @@
 #include "net/host_id.h"
 #include "net/http.h"
 #include "node/controller.h"
+#include "node/devices.h"
 #include "node/model_share.h"
 #include "node/peers.h"
 #include "ranks/launch.h"
@@ -64,6 +65,7 @@ struct node {
     struct http_server *http;
     const struct identity *id;
     char *name, *store, *worker_path;
+    struct node_devices *devices;
     pthread_mutex_t borrowed; /* held while one of the two is used */
     struct discovery *seen;
     struct controller *controller;
@@ -130,6 +132,7 @@ static void handle_node(struct node *n, struct http_request *r) {
                                                      "rank", t->rank, "model", t->files.name));
     pthread_mutex_unlock(&n->lock);
     json_object_set_new(o, "models", json_string(n->store));
+    node_devices_tell(n->devices, o);
     json_object_set_new(o, "workers", workers);
     pthread_mutex_lock(&n->borrowed);
     if (n->controller != NULL)
@@ -605,6 +608,7 @@ static enum status listen_at(struct node *n, const struct node_config *cfg, stru
 }
 
 static void node_free(struct node *n) {
+    node_devices_close(n->devices);
     pthread_mutex_destroy(&n->borrowed);
     pthread_mutex_destroy(&n->lock);
     pthread_cond_destroy(&n->idle);
@@ -629,6 +633,8 @@ enum status node_open(struct node **out, const struct node_config *cfg, struct e
     if (n->name == NULL || n->store == NULL ||
         (cfg->worker_path != NULL && n->worker_path == NULL))
         st = err_set(err, ST_NO_MEMORY, "no memory for a node");
+    if (st == ST_OK)
+        st = node_devices_open(&n->devices, n->worker_path, err);
     if (st == ST_OK)
         st = listen_at(n, cfg, err);
     if (st != ST_OK) {

@@ -2,7 +2,7 @@
  * for holders of the cluster's key. It is small and never touches weights. controller.h handles
  * deployments.
  *
- *     GET  /v1/node           this machine, and the workers that run here
+ *     GET  /v1/node           this machine, its devices (devices.h), and the workers that run here
  *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address",
  *                             "interface"}], "age_s"}]: all other nodes that it knows,
  *                             "self": this one, "strangers": addresses of nodes with another key}

@@ -286,7 +286,8 @@ enum status launch_command(pid_t *pid, int *fd, int *ready, const char *worker_p
             return err_set(err, ST_BAD_INPUT, "more than %d words for lockstep", WORDS_MAX);
         argv[1 + n] = words[n];
     }
-    return spawn(pid, fd, ready, program, argv, AS_STDIO_AND_ERROR, err);
+    return spawn(pid, fd, ready, program, argv, ready != NULL ? AS_STDIO_AND_ERROR : AS_STDIO,
+                 err);
 }
 
 static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {

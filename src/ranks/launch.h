@@ -30,7 +30,8 @@ void launch_from_lockstep(void);
 
 /* `lockstep WORDS` (up to a NULL) on this machine. Its standard input, output and error are the
  * other end of *fd. Its descriptor LAUNCH_READY_FD, for --ready-fd, is the other end of *ready
- * (a pipe; reads of it do not block). The caller closes both and waits for *pid. */
+ * (a pipe; reads of it do not block). The caller closes both and waits for *pid. ready NULL: there
+ * is none, and standard error is this process's. */
 #define LAUNCH_READY_FD 3
 enum status launch_command(pid_t *pid, int *fd, int *ready, const char *worker_path,
                            char *const *words, struct err *err);

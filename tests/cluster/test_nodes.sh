@@ -66,6 +66,16 @@ start 3 cat
 list_is() { [ "$(on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(*(n["name"] for n in json.load(sys.stdin)))' 2>/dev/null)" = "$1" ]; }
 within 60 list_is "ann bob cat" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
 on 1 "$LOCKSTEP" nodes | grep -Eq '^bob +10\.8\.0\.2:7342 .* cores .* 0 workers' || fail "nodes prints $(on 1 "$LOCKSTEP" nodes)"
+# The devices that lockstep devices lists; none is fine, and is said.
+devices_of() { on 1 "$LOCKSTEP" "$@" --json | python3 -c 'import json, sys
+nodes = json.load(sys.stdin)
+own = nodes if "devices" in sys.argv else next(n for n in nodes if n["name"] == "bob")["devices"]
+print([(d["name"], d["driver"], d["kind"], d["memory_bytes"], d["error"]) for d in own])' "$@" 2>/dev/null; }
+own=$(devices_of devices)
+bob_has_them() { [ -n "$own" ] && [ "$(devices_of nodes)" = "$own" ]; }
+within 100 bob_has_them || fail "bob's devices: $(devices_of nodes), not $own"
+[ "$own" = "[]" ] || on 1 "$LOCKSTEP" nodes | grep -Eq '^ +device 0: .+, (discrete|integrated|software|other), ' ||
+    fail "nodes prints $(on 1 "$LOCKSTEP" nodes)"
 within 60 grep -q "bob is here: " ann.log || fail "ann has not seen bob: $(cat ann.log)"
 
 # together NAME words...: a run from machine 1 with these bits.

@@ -1,6 +1,7 @@
 /* A node and those who ask it: what it refuses, what it must not wait for, and what it ends.
  * test_nodes.sh has several machines and real workers. */
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
@@ -24,7 +25,11 @@
 
 #include <cmocka.h>
 
-static char folder[64], model[128], worker[128];
+#define DEVICE                                                            \
+    "{\"name\": \"a card\", \"driver\": \"v1\", \"kind\": \"discrete\", " \
+    "\"memory_bytes\": 4096, \"unified\": false, \"crossing_us\": 20.5, \"error\": null}"
+
+static char folder[64], model[128], worker[128], listed[160];
 static struct identity id;
 static struct model_files files;
 static struct node *node;
@@ -56,9 +61,12 @@ static int begin(void **state) {
     snprintf(model, sizeof model, "%s/m.gguf", folder);
     snprintf(worker, sizeof worker, "%s/worker", folder);
     write_text(model, "a model");
-    write_text(worker,
-               "#!/bin/sh\nhead -c 2 <&3 >/dev/null\necho ready >&3\nexec sleep 100 3>&-\n");
+    write_text(
+        worker,
+        "#!/bin/sh\n[ \"$1\" = devices ] && exec cat \"$0.devices\"\nhead -c 2 <&3 >/dev/null\necho ready >&3\nexec sleep 100 3>&-\n");
     chmod(worker, 0755);
+    snprintf(listed, sizeof listed, "%s.devices", worker);
+    write_text(listed, "[" DEVICE "]");
     assert_int_equal(identity_make(&id, &key, &err), ST_OK);
     assert_int_equal(model_files_read(&files, model, &err), ST_OK);
     begin_node();
@@ -102,6 +110,40 @@ static enum status ask(const char *path, json_t *body, struct err *err) {
     json_decref(reply);
     json_decref(body);
     return st;
+}
+
+/* What the node says of its devices, once it says something. */
+static json_t *devices_of_node(void) {
+    struct err err;
+    for (int i = 0; i < 600; i++) {
+        json_t *facts;
+        assert_int_equal(client_get(&id, address, "/v1/node", &facts, &err), ST_OK);
+        assert_non_null(json_object_get(facts, "devices"));
+        if (!json_is_null(json_object_get(facts, "devices")) ||
+            json_object_get(facts, "devices_error") != NULL)
+            return facts;
+        json_decref(facts);
+        poll(NULL, 0, 100);
+    }
+    fail_msg("%s", "the node never says which devices it has");
+    return NULL;
+}
+
+static void test_its_devices(void **state) {
+    (void)state;
+    json_t *facts = devices_of_node(), *one = json_loads(DEVICE, 0, NULL);
+    assert_true(json_equal(json_array_get(json_object_get(facts, "devices"), 0), one));
+    assert_null(json_object_get(facts, "devices_error"));
+    json_decref(one);
+    json_decref(facts);
+    node_close(node);
+    write_text(listed, "no JSON");
+    begin_node();
+    facts = devices_of_node();
+    assert_true(json_is_null(json_object_get(facts, "devices")));
+    assert_string_equal(json_text(facts, "devices_error"),
+                        "what it says of its devices is not a list");
+    json_decref(facts);
 }
 
 static void test_refusals(void **state) {
@@ -319,9 +361,8 @@ static void test_many_that_wait(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_ends_of_a_worker),
+        cmocka_unit_test(test_its_devices),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_sources),        cmocka_unit_test(test_ends_of_a_worker),
         cmocka_unit_test(test_many_that_wait),
     };
     return cmocka_run_group_tests(tests, begin, end);
