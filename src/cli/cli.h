@@ -42,6 +42,8 @@ int cmd_nodes(int argc, char **argv);
 int cmd_models(int argc, char **argv);
 int cmd_fetch(int argc, char **argv);
 int cmd_pull(int argc, char **argv);
+int cmd_rm(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
 int cmd_key(int argc, char **argv);

@@ -10,7 +10,7 @@
 #include "cluster/client.h"
 #include "cluster/model_files.h"
 #include "cluster/store.h"
-#include "hub/cache.h"
+#include "hub/stores.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -40,10 +40,8 @@ static json_t *models_of_own_node(void) {
 enum status models_here(const char **word, struct err *err) {
     static char path[PATH_MAX];
     const char *found = NULL;
-    struct hub_name hub;
-    if (str_starts(*word, HUB_PREFIX) && access(*word, F_OK) != 0) {
-        TRY(hub_name_parse(&hub, *word, err));
-        TRY(hub_cache_find(&hub, path, err));
+    if (stores_is_name(*word) && access(*word, F_OK) != 0) {
+        TRY(stores_find(*word, path, err));
         *word = path;
         return ST_OK;
     }

@@ -8,7 +8,8 @@
 
 /* A MODEL argument. A path stays as it is (and is argv's memory). A word that is not a path and
  * has no slash is the name of one of this machine's models: those of its node, or those in the
- * folder that a node would use. hf:ORG/REPO[:QUANT] is one that was pulled (hub/cache.h).
+ * folder that a node would use. hf:ORG/REPO[:QUANT], ollama: and lmstudio: are models in
+ * other programs' folders (hub/stores.h).
  * ST_NOT_FOUND: there is no such model. */
 enum status models_here(const char **word, struct err *err);
 #define CLI_MODEL(out, help) CLI_ARG_FOUND("MODEL", out, models_here, help)

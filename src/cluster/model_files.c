@@ -169,12 +169,36 @@ static enum status add_folder(struct model_files *m, const char *path, struct er
     return st;
 }
 
+/* REPO of "models--ORG--REPO/snapshots/COMMIT", a folder of Hugging Face's cache (hub/cache.h),
+ * which is n letters long; NULL: it is none. *n: of the result. */
+static const char *name_of_snapshot(const char *path, size_t *n) {
+    static const char middle[] = "/snapshots/";
+    const char *at = NULL;
+    for (const char *next = path; (next = strstr(next, middle)) != NULL; next++)
+        at = next;
+    if (at == NULL || *n != (size_t)(at - path) + strlen(middle) + 40 ||
+        strspn(at + strlen(middle), "0123456789abcdef") < 40)
+        return NULL;
+    const char *begin = at;
+    while (begin > path && begin[-1] != '/')
+        begin--;
+    const char *org = str_starts(begin, "models--") ? begin + strlen("models--") : NULL;
+    const char *dashes = org != NULL ? strstr(org, "--") : NULL;
+    if (dashes == NULL || dashes + 2 >= at)
+        return NULL;
+    *n = (size_t)(at - dashes) - 2;
+    return dashes + 2;
+}
+
 char *model_name_of(const char *path) {
     struct gguf_part part;
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
-    size_t begin = end;
+    size_t begin = end, n = end;
+    const char *repo = name_of_snapshot(path, &n);
+    if (repo != NULL)
+        return mem_strndup(repo, n);
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
     if (gguf_part_of(path, &part) && part.n_stem > begin)

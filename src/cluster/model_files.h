@@ -34,7 +34,8 @@ struct model_files {
 };
 
 /* A model's default name: "models/llama-3b.gguf": "llama-3b"; "kimi-00001-of-00013.gguf":
- * "kimi"; "models/Qwen3-8B/", a folder: "Qwen3-8B". Free with mem_free(); NULL: no memory. */
+ * "kimi"; "models/Qwen3-8B/", a folder: "Qwen3-8B", also as a snapshot of Hugging Face's cache,
+ * "models--Qwen--Qwen3-8B/snapshots/COMMIT". Free with mem_free(); NULL: no memory. */
 char *model_name_of(const char *path);
 
 /* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a

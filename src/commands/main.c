@@ -44,6 +44,8 @@ static const struct subcommand subcommands[] = {
     {"nodes", cmd_nodes, "lists the machines of the cluster"},
     {"models", cmd_models, "lists the models of the cluster"},
     {"pull", cmd_pull, "downloads a model from Hugging Face's hub"},
+    {"rm", cmd_rm, "removes a model from this machine"},
+    {"verify", cmd_verify, "compares a pulled model with its checksums"},
     {"fetch", cmd_fetch, "copies a model of the cluster to this machine"},
     {"up", cmd_up, "lets the nodes of the cluster serve a model together"},
     {"down", cmd_down, "ends what lockstep up has put up"},

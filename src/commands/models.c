@@ -1,13 +1,16 @@
 /* models.c: lockstep models: lists the models of the cluster's machines. lockstep fetch: copies
  * one to this machine. */
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/model_names.h"
 #include "cli/nodes.h"
 #include "cli/progress.h"
+#include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/model_files.h"
 #include "cluster/store.h"
+#include "hub/stores.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -29,6 +32,9 @@ static const struct cli_command models_command = {
     "put there or lockstep copied. Where a command takes a MODEL, it also takes a name of this\n"
     "machine's models. lockstep up takes a name of any machine's.\n"
     "\n"
+    "Models that other programs keep on this machine follow: hf: (Hugging Face's cache, and\n"
+    "lockstep pull), lmstudio: and ollama:. They are used where they lie.\n"
+    "\n"
     "  lockstep models\n"
     "  lockstep up qwen3-30b-a3b --api-key-file keys\n"
     "  lockstep fetch qwen3-30b-a3b               copies it here",
@@ -39,14 +45,36 @@ static void print_model(const json_t *one) {
     json_int_t bytes = 0;
     size_t i;
     json_t *place;
-    char size[32];
+    char size[32], quant[64];
     json_unpack((json_t *)(uintptr_t)one, "{s:s, s:I}", "name", &its, "bytes", &bytes);
-    printf("%-40s %9s  ", its, cli_bytes((uint64_t)bytes, size));
+    hub_quant_of(its, quant, sizeof quant);
+    if (json_object_get(one, "quant") != NULL)
+        snprintf(quant, sizeof quant, "%s", json_text(one, "quant"));
+    printf("%-40s %9s  %-10s  ", its, cli_bytes((uint64_t)bytes, size), quant);
     json_array_foreach(json_object_get(one, "nodes"), i, place) {
         node = json_string_value(json_object_get(place, "node"));
         printf("%s%s", i > 0 ? ", " : "", node != NULL ? node : "this machine");
+        if (json_object_get(place, "store") != NULL)
+            printf(" (%s)", json_text(place, "store"));
     }
     printf("\n");
+}
+
+/* Those of other programs on this machine, behind the cluster's. */
+static void add_stores(json_t *all) {
+    json_t *others = stores_list(), *sorted = catalog_sorted(others), *one;
+    size_t i;
+    json_array_foreach(sorted, i, one) {
+        json_array_append_new(all, json_pack("{s:O, s:O, s:O, s:O, s:[{s:n, s:O, s:O}]}",
+                                             "name", json_object_get(one, "name"), "bytes",
+                                             json_object_get(one, "bytes"), "files",
+                                             json_object_get(one, "files"), "quant",
+                                             json_object_get(one, "quant"), "nodes", "node",
+                                             "path", json_object_get(one, "path"), "store",
+                                             json_object_get(one, "store")));
+    }
+    json_decref(sorted);
+    json_decref(others);
 }
 
 int cmd_models(int argc, char **argv) {
@@ -59,14 +87,16 @@ int cmd_models(int argc, char **argv) {
     enum status st = models_everywhere(&all, from, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
+    add_stores(all);
     if (json)
         return cli_print_json(all);
     json_array_foreach(all, i, one) {
         print_model(one);
     }
     if (json_array_size(all) == 0)
-        fprintf(stderr, "no models: put GGUF files or Hugging Face folders into "
-                        "~/.local/share/lockstep/models (or lockstep node's --models)\n");
+        fprintf(stderr,
+                "no models: lockstep pull downloads one; or put GGUF files or folders into "
+                "~/.local/share/lockstep/models (or lockstep node's --models)\n");
     json_decref(all);
     status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;

@@ -127,15 +127,10 @@ static void walk_folder(struct walk *w, const char *path, int depth) {
     closedir(dir);
 }
 
-enum status hub_cache_read(const char *folder, const char *commit, struct hub_files *out,
-                           struct err *err) {
-    char path[PATH_MAX];
+enum status hub_files_in(const char *folder, struct hub_files *out, struct err *err) {
     struct hub_files f = {.n = 0};
-    if (snprintf(path, sizeof path, "%s/snapshots/%s", folder, commit) >= PATH_MAX)
-        return too_long(folder, err);
-    struct walk w = {&f, path, false};
-    snprintf(f.commit, sizeof f.commit, "%s", commit);
-    walk_folder(&w, path, DEPTH_MAX);
+    struct walk w = {&f, folder, false};
+    walk_folder(&w, folder, DEPTH_MAX);
     if (w.no_memory) {
         hub_files_deinit(&f);
         return err_set(err, ST_NO_MEMORY, "no memory for a list of files");
@@ -196,33 +191,35 @@ static size_t snapshots_of(const char *folder, struct snapshot out[SNAPSHOTS_MAX
     return n;
 }
 
+bool hub_cache_snapshot(const char *folder, size_t i, char out[PATH_MAX]) {
+    struct snapshot *all = mem_calloc(SNAPSHOTS_MAX, sizeof *all);
+    bool there = all != NULL && i < snapshots_of(folder, all) &&
+                 snprintf(out, PATH_MAX, "%s/snapshots/%s", folder, all[i].commit) < PATH_MAX;
+    mem_free(all);
+    return there;
+}
+
 /* Whether it has all shards that its index names is seen when it is opened. */
-static enum status find_in(const char *folder, const char *commit, const struct hub_name *name,
-                           char out[PATH_MAX], struct err *err) {
+static enum status find_in(const char *root, const struct hub_name *name, char out[PATH_MAX],
+                           struct err *err) {
     struct hub_files f;
     long first;
-    TRY(hub_cache_read(folder, commit, &f, err));
+    TRY(hub_files_in(root, &f, err));
     enum status st = hub_files_choose(&f, name, &first, err);
-    if (st == ST_OK &&
-        snprintf(out, PATH_MAX, "%s/snapshots/%s%s%s", folder, commit, first >= 0 ? "/" : "",
-                 first >= 0 ? f.list[first].name : "") >= PATH_MAX)
-        st = too_long(folder, err);
+    if (st == ST_OK && snprintf(out, PATH_MAX, "%s%s%s", root, first >= 0 ? "/" : "",
+                                first >= 0 ? f.list[first].name : "") >= PATH_MAX)
+        st = too_long(root, err);
     hub_files_deinit(&f);
     return st;
 }
 
 enum status hub_cache_find(const struct hub_name *name, char out[PATH_MAX], struct err *err) {
-    char folder[PATH_MAX];
+    char folder[PATH_MAX], root[PATH_MAX];
     struct err why;
     TRY(hub_cache_folder(name->repo, folder, err));
-    struct snapshot *all = mem_calloc(SNAPSHOTS_MAX, sizeof *all);
-    if (all == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory for a list of models");
     enum status st = ST_NOT_FOUND;
-    size_t n = snapshots_of(folder, all);
-    for (size_t i = 0; i < n && st == ST_NOT_FOUND; i++)
-        st = find_in(folder, all[i].commit, name, out, &why);
-    mem_free(all);
+    for (size_t i = 0; st == ST_NOT_FOUND && hub_cache_snapshot(folder, i, root); i++)
+        st = find_in(root, name, out, &why);
     if (st == ST_NOT_FOUND)
         return err_set(err, st, "%s%s%s is not here: lockstep pull %s%s%s downloads it",
                        name->repo, *name->want != '\0' ? ":" : "", name->want, name->repo,

@@ -26,9 +26,11 @@ enum status hub_cache_folder(const char *repo, char out[PATH_MAX], struct err *e
  * ST_BAD_INPUT: several match. */
 enum status hub_cache_find(const struct hub_name *name, char out[PATH_MAX], struct err *err);
 
-/* What a snapshot has; hashes are those that its links name. */
-enum status hub_cache_read(const char *folder, const char *commit, struct hub_files *out,
-                           struct err *err);
+/* The folder of snapshot number i, in that order; false: there are no more. */
+bool hub_cache_snapshot(const char *folder, size_t i, char out[PATH_MAX]);
+/* What a folder and those below it have, as a list of a repository's files; a hash is there
+ * where a file is a link to a blob. ST_NO_MEMORY. */
+enum status hub_files_in(const char *folder, struct hub_files *out, struct err *err);
 
 /* Makes the folders above FOLDER/rest. No part of rest may be a link, which would lead
  * elsewhere. ST_IO. */

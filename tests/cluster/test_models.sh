@@ -6,7 +6,8 @@ set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
-unset LOCKSTEP_CLUSTER_KEY
+unset LOCKSTEP_CLUSTER_KEY HF_HOME HF_HUB_CACHE OLLAMA_MODELS
+export HOME=$work # which has no models of other programs
 export XDG_CONFIG_HOME=$work/front
 mkdir front
 

@@ -23,7 +23,7 @@ exec 7>hold # the imitation ends with this
 within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
 read -r hub_port storage_port <hub/ports
 export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work/home no_proxy='*'
-unset HF_TOKEN HF_HUB_CACHE
+unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
 
 fresh() { # NAME: an empty cache, and counters at what they are
     export HF_HOME=$work/$1
@@ -162,6 +162,79 @@ SSL_CERT_FILE=key.pem refuse 2 "no file of certificates" "$LOCKSTEP" pull org/ti
 HF_ENDPOINT=ftp://x refuse 2 "HF_ENDPOINT is no address" "$LOCKSTEP" pull org/tiny
 fresh renamed
 pull org/old && cmp -s "$(cat out)" "$gguf" || fail "a repository that was renamed: $(cat err)"
+
+# ---- folders, split files, subfolders; lists that would leave the cache
+head -c 200000 "$gguf" >hub/repos/org/split/README.md
+mkdir -p hub/repos/org/split/Q4_K_M hub/repos/org/folder/{original,onnx}
+for i in 1 2 3; do head -c $((i * 100000)) "$gguf" >hub/repos/org/split/Q4_K_M/s-Q4_K_M-0000$i-of-00003.gguf; done
+for file in config.json tokenizer.json tokenizer_config.json chat_template.jinja model.safetensors pytorch_model.bin README.md \
+    original/consolidated.00.pth onnx/config.json; do
+    echo "{\"of\": \"$file\"}" >hub/repos/org/folder/$file
+done
+fresh wide
+pull org/split || fail "a split one: $(cat err)"
+[ "$(find "$HF_HOME" -name '*.gguf' | wc -l)" = 3 ] || fail "a split one: $(find "$HF_HOME")"
+[ "$(served)" = 600000 ] || fail "a split one: $(served) bytes were served"
+pull org/folder || fail "a folder: $(cat err)"
+[ "$(cd "$(cat out)" && find . -type l | sort | tr '\n' ' ')" = "./chat_template.jinja ./config.json ./model.safetensors ./tokenizer.json ./tokenizer_config.json " ] ||
+    fail "a folder has $(ls -R "$(cat out)")"
+for name in ../../../../escaped.gguf /tmp/escaped.gguf a/../../escaped.gguf; do
+    echo "[{\"rfilename\": \"$name\", \"size\": 1, \"lfs\": {\"sha256\": \"$(printf '%064d' 1)\", \"size\": 1}}]" >hub/repos/org/evil.list
+    refuse 2 "could mean a file elsewhere" "$LOCKSTEP" pull org/evil
+done
+fresh links # a cache in which a folder is a link to elsewhere
+mkdir -p "$HF_HOME/hub/models--org--tiny" elsewhere
+ln -s "$work/elsewhere" "$HF_HOME/hub/models--org--tiny/snapshots"
+refuse 1 "is a link, and not a folder: it is refused" "$LOCKSTEP" pull org/tiny
+[ -z "$(ls elsewhere)" ] || fail "a link was followed"
+
+# ---- what is here: listed, verified, removed
+fresh kept
+pull org/tiny && pull org/tiny:Q8_0 || fail "pull twice: $(cat err)"
+"$LOCKSTEP" models >out 2>err || fail "models: $(cat err)"
+grep -Eq "^hf:org/tiny:Q4_K_M +5.84 MB +Q4_K_M +this machine \(Hugging Face\)$" out || fail "models: $(cat out)"
+"$LOCKSTEP" models --json | grep -q '"store": "Hugging Face"' || fail "models --json"
+"$LOCKSTEP" verify hf:org/tiny >out 2>err || fail "verify: $(cat err)"
+blob=$(blobs tiny)/$(sha256sum "$gguf" | cut -d' ' -f1)
+printf x | dd of="$blob" bs=1 seek=1000 conv=notrunc 2>/dev/null
+refuse 1 "tiny-Q4_K_M.gguf is damaged: its checksum is another one" "$LOCKSTEP" verify org/tiny
+refuse 2 "not here: lockstep pull org/tiny:Q2_K" "$LOCKSTEP" verify org/tiny:Q2_K
+"$LOCKSTEP" rm hf:org/tiny 2>err && grep -q "removed: 5.84 MB" err || fail "rm: $(cat err)"
+[ ! -e "$blob" ] || fail "rm has left the blob"
+refuse 2 "not here" "$LOCKSTEP" run hf:org/tiny:Q4_K_M -p x
+"$LOCKSTEP" verify org/tiny:Q8_0 >out 2>err || fail "rm has taken the other one, too: $(cat err)"
+"$LOCKSTEP" rm org/tiny:Q8_0 2>err || fail "rm Q8_0: $(cat err)"
+[ ! -e "$HF_HOME/hub/models--org--tiny" ] || fail "rm has left $(find "$HF_HOME/hub/models--org--tiny")"
+refuse 2 "nothing of org/tiny is here" "$LOCKSTEP" rm org/tiny
+echo "cut 100000" >hub/mode
+for i in 1 2 3 4 5 6 7; do echo "cut 0" >>hub/mode; done
+pull org/tiny && fail "a host that sends nothing is enough"
+"$LOCKSTEP" rm org/tiny 2>err && grep -q "removed: 100.*kB" err || fail "rm of what has begun: $(cat err)"
+mkdir -p "$XDG_DATA_HOME/lockstep/models" && cp "$gguf" "$XDG_DATA_HOME/lockstep/models/own.gguf"
+"$LOCKSTEP" rm own 2>err && [ ! -e "$XDG_DATA_HOME/lockstep/models/own.gguf" ] || fail "rm of an own one: $(cat err)"
+refuse 2 "no model called own" "$LOCKSTEP" rm own
+
+# ---- other programs' models
+mkdir -p home/.lmstudio/models/pub/Jargon-GGUF home/.ollama/models/{blobs,manifests/registry.example/library/jargon}
+cp "$gguf" home/.lmstudio/models/pub/Jargon-GGUF/Jargon-Q6_K.gguf
+sum=$(sha256sum "$gguf" | cut -d' ' -f1)
+cp "$gguf" home/.ollama/models/blobs/sha256-$sum
+echo '{"model_format": "gguf", "file_type": "F16"}' >home/.ollama/models/blobs/sha256-$(printf '%064d' 2)
+echo "{\"schemaVersion\": 2, \"config\": {\"digest\": \"sha256:$(printf '%064d' 2)\"}, \"layers\": [
+  {\"mediaType\": \"application/vnd.ollama.image.model\", \"digest\": \"sha256:$sum\", \"size\": $size},
+  {\"mediaType\": \"application/vnd.ollama.image.template\", \"digest\": \"sha256:$sum\"}]}" \
+    >home/.ollama/models/manifests/registry.example/library/jargon/3m
+echo '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../x"}]}' \
+    >home/.ollama/models/manifests/registry.example/library/jargon/evil
+"$LOCKSTEP" models >out 2>err
+grep -Eq "^lmstudio:pub/Jargon-GGUF:Q6_K +5.84 MB +Q6_K +this machine \(LM Studio\)$" out || fail "LM Studio's: $(cat out)"
+grep -Eq "^ollama:jargon:3m +5.84 MB +F16 +this machine \(Ollama\)$" out || fail "Ollama's: $(cat out)"
+grep -q "evil" out && fail "a manifest that leads elsewhere: $(cat out)"
+for one in ollama:jargon:3m ollama:jargon lmstudio:pub/Jargon-GGUF:Q6_K lmstudio:pub/Jargon-GGUF; do
+    "$LOCKSTEP" run $one -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >b 2>err && cmp -s a b || fail "run $one: $(cat err)"
+done
+refuse 2 "no such model" "$LOCKSTEP" run ollama:nothing -p x
+refuse 2 "belongs to another program" "$LOCKSTEP" rm ollama:jargon:3m
 
 exec 7>&-
 [ "$failures" = 0 ]

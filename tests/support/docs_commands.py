@@ -39,7 +39,7 @@ EXCEPTIONS = [
     (r"^build/bench/bench_batch ", "16 streams of so small a model may be over before they meet"),
     (r"^build/bench/bench_masks ", "needs a model with Qwen's vocabulary"),
     (r"^lockstep fetch ", "needs another machine that has the model; test_models has one"),
-    (r"lockstep pull |^lockstep chat hf:", "needs the hub; test_pull has an imitation of it"),
+    (r"lockstep pull |^lockstep (chat|verify|rm) hf:", "needs the hub; test_pull has an imitation of it"),
     (r"^lockstep key --set$", "asks on a terminal; test_nodes types it"),
     (r"^lockstep down model$", "is run at the end, to end what was put up"),
 ]

@@ -1,7 +1,9 @@
 /* test_hub.c: names of a hub's models, lists of files that strangers write, and which files are
  * the model that is asked for. The lists have the form of the hub's documentation, and names as
  * repositories there have them. */
+#include "base/mem.h"
 #include "base/util.h"
+#include "cluster/model_files.h"
 #include "hub/checksum.h"
 #include "hub/files.h"
 
@@ -219,11 +221,32 @@ static void quants(void **state) {
     }
 }
 
+/* What a model of the cache is called where it is served. */
+static void names_of_snapshots(void **state) {
+    static const char *const rows[][2] = {
+        {"/c/models--Qwen--Qwen3-8B/snapshots/" COMMIT, "Qwen3-8B"},
+        {"/c/models--Qwen--Qwen3-8B/snapshots/" COMMIT "/", "Qwen3-8B"},
+        {"/c/models--Qwen--Qwen3-8B/snapshots/" COMMIT "/a-Q8_0.gguf", "a-Q8_0"},
+        {"/c/other/snapshots/" COMMIT, COMMIT},
+        {"models--a--/snapshots/" COMMIT, COMMIT},
+        {"/snapshots/" COMMIT, COMMIT}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+        char *is = model_name_of(rows[i][0]);
+        assert_string_equal(is, rows[i][1]);
+        mem_free(is);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),     cmocka_unit_test(choices),
-        cmocka_unit_test(no_choice), cmocka_unit_test(hostile_lists),
-        cmocka_unit_test(checksums), cmocka_unit_test(quants),
+        cmocka_unit_test(names),
+        cmocka_unit_test(choices),
+        cmocka_unit_test(no_choice),
+        cmocka_unit_test(hostile_lists),
+        cmocka_unit_test(checksums),
+        cmocka_unit_test(quants),
+        cmocka_unit_test(names_of_snapshots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
