@@ -216,12 +216,15 @@ static void show_model(struct service *s, struct http_request *r) {
     reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, st, &why, "model");
 }
 
-const struct route openai_routes[] = {{"POST", "/v1/chat/completions", openai_chat},
-                                      {"POST", "/v1/completions", openai_completions},
-                                      {"POST", "/v1/embeddings", openai_embeddings},
-                                      {"POST", "/v1/responses", openai_responses},
-                                      {"GET", "/v1/responses/", openai_response_show},
-                                      {"DELETE", "/v1/responses/", openai_response_forget},
-                                      {"GET", "/v1/models", list_models},
-                                      {"GET", "/v1/models/", show_model},
-                                      {NULL, NULL, NULL}};
+const struct route openai_routes[] = {
+    {"POST", "/v1/chat/completions", openai_chat},
+    {"POST", "/v1/completions", openai_completions},
+    {"POST", "/v1/embeddings", openai_embeddings},
+    {"POST", "/v1/responses", openai_responses},
+    {"POST", "/v1/responses/input_tokens", openai_response_count},
+    {"POST", "/v1/responses/", openai_response_cancel},
+    {"GET", "/v1/responses/", openai_response_show},
+    {"DELETE", "/v1/responses/", openai_response_forget},
+    {"GET", "/v1/models", list_models},
+    {"GET", "/v1/models/", show_model},
+    {NULL, NULL, NULL}};

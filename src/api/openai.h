@@ -17,6 +17,11 @@ void openai_embeddings(struct service *s, struct http_request *r);
 void openai_responses(struct service *s, struct http_request *r);
 void openai_response_show(struct service *s, struct http_request *r);
 void openai_response_forget(struct service *s, struct http_request *r);
+void openai_response_cancel(struct service *s, struct http_request *r);
+void openai_response_count(struct service *s, struct http_request *r);
+/* What is remembered of a response: an object of it, and of the items of its conversation. NULL:
+ * nothing (any more). */
+json_t *openai_recall(struct service *s, const char *id);
 
 /* ---- requests ---------------------------------------------------------------------------- */
 

@@ -7,6 +7,8 @@
 #include "chat/chat.h"
 #include "server/reply.h"
 
+#include <stdlib.h>
+
 /* What an item is: messages need not say it. */
 static const char *type_of(const json_t *item) {
     const char *type = json_text(item, "type");
@@ -92,6 +94,7 @@ static bool check_output(struct params *p, size_t i, const json_t *item) {
 
 static bool check_item(struct params *p, size_t i, const json_t *item) {
     static const char *const call[] = {"call_id", "name", "arguments", NULL};
+    static const char *const custom[] = {"call_id", "name", "input", NULL};
     static const char *const result[] = {"call_id", NULL};
     const char *type = type_of(item);
     if (!json_is_object(item))
@@ -101,7 +104,9 @@ static bool check_item(struct params *p, size_t i, const json_t *item) {
         return check_message(p, i, item);
     if (str_eq(type, "function_call"))
         return check_strings(p, i, item, call);
-    if (str_eq(type, "function_call_output"))
+    if (str_eq(type, "custom_tool_call"))
+        return check_strings(p, i, item, custom);
+    if (str_eq(type, "function_call_output") || str_eq(type, "custom_tool_call_output"))
         return check_strings(p, i, item, result) && check_output(p, i, item);
     if (str_eq(type, "reasoning"))
         return check_reasoning(p, i, item);
@@ -216,6 +221,19 @@ static void add_call(struct reading *r, const json_t *item) {
                                            "arguments", json_text(item, "arguments")));
 }
 
+/* A custom tool's: a function of one text to the model. */
+static void add_custom_call(struct reading *r, const json_t *item) {
+    json_t *input = json_pack("{s:O}", "input", json_object_get(item, "input"));
+    char *arguments = json_dumps(input, JSON_COMPACT);
+    json_t *call =
+        json_pack("{s:s, s:s, s:s}", "call_id", json_text(item, "call_id"), "name",
+                  json_text(item, "name"), "arguments", arguments != NULL ? arguments : "{}");
+    add_call(r, call);
+    json_decref(call);
+    json_decref(input);
+    free(arguments);
+}
+
 static void add_result(struct reading *r, const json_t *item) {
     json_t *m = add_message(r, "tool", chat_result_text(json_object_get(item, "output")));
     json_object_set_new(m, "tool_call_id", json_string(json_text(item, "call_id")));
@@ -245,7 +263,10 @@ json_t *items_messages(const json_t *items, const char *instructions) {
             add_thought(&r, item);
         else if (str_eq(type, "function_call"))
             add_call(&r, item);
-        else if (str_eq(type, "function_call_output"))
+        else if (str_eq(type, "custom_tool_call"))
+            add_custom_call(&r, item);
+        else if (str_eq(type, "function_call_output") ||
+                 str_eq(type, "custom_tool_call_output"))
             add_result(&r, item);
     }
     if (instructions != NULL && *instructions != '\0')

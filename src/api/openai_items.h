@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_API_OPENAI_ITEMS_H
 #define LOCKSTEP_API_OPENAI_ITEMS_H
 
+#include "base/buf.h"
 #include "server/params.h"
 
 /* Checks the field `input`, a text or an array of items (no references any more), and adds it
@@ -17,5 +18,12 @@ json_t *items_messages(const json_t *items, const char *instructions);
 /* A thought's text as its item's encrypted_content, a new reference: sent back, it is read like
  * the text. */
 json_t *items_carried(const json_t *thought);
+
+/* The request's tools as functions, in the service's shape: a new reference. Custom tools, whose
+ * input is a text, become functions of one text. Tools that a server would run itself are left out
+ * beside others, since programs send them unasked; alone they are a defect. */
+json_t *items_tools(struct params *p);
+/* The text of a custom tool's call, a new reference. */
+json_t *items_custom_input(const struct buf *arguments);
 
 #endif

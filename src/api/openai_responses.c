@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL, ITEM_CUSTOM };
 
 struct response_state {
     json_t *response; /* owned: the object as it is told; output and status grow */
@@ -27,6 +27,7 @@ struct response_state {
     size_t begun;     /* where its text begins in the choice's */
     json_t *logprobs; /* owned: of the open message */
     bool carry;       /* thoughts come along as encrypted_content */
+    bool summarize;   /* thoughts are told as their summaries */
 };
 
 static void state_deinit(void *state) {
@@ -35,6 +36,11 @@ static void state_deinit(void *state) {
     json_decref(s->items);
     json_decref(s->item);
     json_decref(s->logprobs);
+}
+
+static const char *type_of(const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
 }
 
 /* ---- events ------------------------------------------------------------------------------ */
@@ -71,9 +77,14 @@ static json_t *place(const struct response_state *s) {
                      item_index(s));
 }
 
+/* Whether the open item is a thought that is told as its summary. */
+static bool in_summary(const struct response_state *s) {
+    return s->open == ITEM_REASONING && s->summarize;
+}
+
 static json_t *part_place(const struct response_state *s) {
     json_t *v = place(s);
-    json_object_set_new(v, "content_index", json_integer(0));
+    json_object_set_new(v, in_summary(s) ? "summary_index" : "content_index", json_integer(0));
     return v;
 }
 
@@ -84,9 +95,10 @@ static json_t *with(json_t *object, const char *key, json_t *value) {
 
 /* The only part of a message or a thought. text and logprobs are taken over; logprobs may be
  * NULL. */
-static json_t *part_json(enum item_kind kind, json_t *text, json_t *logprobs) {
-    if (kind == ITEM_REASONING)
-        return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
+static json_t *part_json(const struct response_state *s, json_t *text, json_t *logprobs) {
+    if (s->open == ITEM_REASONING)
+        return json_pack("{s:s, s:o}", "type", s->summarize ? "summary_text" : "reasoning_text",
+                         "text", text);
     return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text,
                      "annotations", "logprobs", logprobs != NULL ? logprobs : json_array());
 }
@@ -102,9 +114,11 @@ static void begin_item(struct reply *r, enum item_kind kind, const char *id_pref
     s->item = item;
     tell(r, "response.output_item.added",
          json_pack("{s:I, s:O}", "output_index", item_index(s), "item", item));
-    if (kind != ITEM_CALL)
-        tell(r, "response.content_part.added",
-             with(part_place(s), "part", part_json(kind, json_string(""), NULL)));
+    if (kind == ITEM_MESSAGE || kind == ITEM_REASONING)
+        tell(r,
+             in_summary(s) ? "response.reasoning_summary_part.added"
+                           : "response.content_part.added",
+             with(part_place(s), "part", part_json(s, json_string(""), NULL)));
 }
 
 static void end_text(struct reply *r, const struct buf *text, const char *type) {
@@ -114,11 +128,13 @@ static void end_text(struct reply *r, const struct buf *text, const char *type) 
     if (s->open == ITEM_MESSAGE)
         json_object_set_new(done, "logprobs",
                             s->logprobs != NULL ? json_incref(s->logprobs) : json_array());
-    json_t *part = part_json(s->open, whole, s->logprobs);
+    json_t *part = part_json(s, whole, s->logprobs);
     s->logprobs = NULL;
     tell(r, type, done);
-    tell(r, "response.content_part.done", with(part_place(s), "part", json_incref(part)));
-    json_object_set_new(s->item, "content", json_pack("[o]", part));
+    tell(r,
+         in_summary(s) ? "response.reasoning_summary_part.done" : "response.content_part.done",
+         with(part_place(s), "part", json_incref(part)));
+    json_object_set_new(s->item, in_summary(s) ? "summary" : "content", json_pack("[o]", part));
 }
 
 static void end_call(struct reply *r, const struct reply_choice *c) {
@@ -130,9 +146,20 @@ static void end_call(struct reply *r, const struct reply_choice *c) {
     json_object_set_new(s->item, "arguments", arguments);
 }
 
+/* The model has written the text as the one argument of a function: it is told when it is whole. */
+static void end_custom(struct reply *r, const struct reply_choice *c) {
+    struct response_state *s = r->state;
+    json_t *input = items_custom_input(&c->calls[c->n_calls - 1].arguments);
+    tell(r, "response.custom_tool_call_input.delta",
+         with(place(s), "delta", json_incref(input)));
+    tell(r, "response.custom_tool_call_input.done",
+         with(place(s), "input", json_incref(input)));
+    json_object_set_new(s->item, "input", input);
+}
+
 /* Programs that let nothing be stored send back no other form of a thought. */
-static void carry_thought(json_t *item) {
-    const json_t *part = json_array_get(json_object_get(item, "content"), 0);
+static void carry_thought(json_t *item, const char *key) {
+    const json_t *part = json_array_get(json_object_get(item, key), 0);
     json_object_set_new(item, "encrypted_content",
                         items_carried(json_object_get(part, "text")));
 }
@@ -147,12 +174,17 @@ static void end_item(struct reply *r, const char *status) {
         end_text(r, &c->content, "response.output_text.done");
         break;
     case ITEM_REASONING:
-        end_text(r, &c->reasoning, "response.reasoning_text.done");
+        end_text(r, &c->reasoning,
+                 s->summarize ? "response.reasoning_summary_text.done"
+                              : "response.reasoning_text.done");
         if (s->carry)
-            carry_thought(s->item);
+            carry_thought(s->item, s->summarize ? "summary" : "content");
         break;
     case ITEM_CALL:
         end_call(r, c);
+        break;
+    case ITEM_CUSTOM:
+        end_custom(r, c);
         break;
     }
     json_object_set_new(s->item, "status", json_string(status));
@@ -194,7 +226,9 @@ static void put_reasoning(struct reply *r, const struct reply_choice *c,
         begin_item(r, ITEM_REASONING, "rs",
                    json_pack("{s:s, s:[], s:[]}", "type", "reasoning", "summary", "content"));
     }
-    tell(r, "response.reasoning_text.delta",
+    tell(r,
+         s->summarize ? "response.reasoning_summary_text.delta"
+                      : "response.reasoning_text.delta",
          with(part_place(s), "delta", bytes_json(ev->text, ev->len)));
 }
 
@@ -212,10 +246,27 @@ static const char *namespace_of(const struct response_state *s, const char *func
     return NULL;
 }
 
+static bool is_custom(const struct response_state *s, const json_t *name) {
+    const json_t *tool;
+    size_t i;
+    json_array_foreach(json_object_get(s->response, "tools"), i, tool) {
+        if (str_eq(type_of(tool), "custom") && json_equal(json_object_get(tool, "name"), name))
+            return true;
+    }
+    return false;
+}
+
 static void begin_call(struct reply *r, const struct service_event *ev) {
     json_t *call = json_pack("{s:s, s:s, s:o, s:s}", "type", "function_call", "call_id", ev->id,
                              "name", bytes_json(ev->text, ev->len), "arguments", "");
     const char *name = json_string_value(json_object_get(call, "name"));
+    if (is_custom(r->state, json_object_get(call, "name"))) {
+        json_object_set_new(call, "type", json_string("custom_tool_call"));
+        json_object_del(call, "arguments");
+        json_object_set_new(call, "input", json_string(""));
+        begin_item(r, ITEM_CUSTOM, "ctc", call);
+        return;
+    }
     const char *space = name != NULL ? namespace_of(r->state, name) : NULL;
     if (space != NULL)
         json_object_set_new(call, "namespace", json_string(space));
@@ -243,8 +294,9 @@ static void response_event(struct reply *r, int choice, const struct service_eve
         begin_call(r, ev);
         break;
     case EVENT_ARGUMENTS:
-        tell(r, "response.function_call_arguments.delta",
-             with(place(s), "delta", bytes_json(ev->text, ev->len)));
+        if (s->open == ITEM_CALL)
+            tell(r, "response.function_call_arguments.delta",
+                 with(place(s), "delta", bytes_json(ev->text, ev->len)));
         break;
     case EVENT_CALL_END:
         end_item(r, "completed");
@@ -334,20 +386,8 @@ const struct dialect openai_response_dialect = {.stream_type = "text/event-strea
 /* What the reply's state takes over, and what the service borrows. */
 struct conversation {
     json_t *items, *messages, *tools;
-    bool store, stream, carry;
+    bool store, stream, carry, summarize;
 };
-
-static json_t *recall(struct service *s, const char *id) {
-    char *text = memo_get(service_memo(s), id);
-    json_t *v = text != NULL ? json_loads(text, 0, NULL) : NULL;
-    mem_free(text);
-    return v;
-}
-
-static const char *type_of(const json_t *tool) {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
-}
 
 /* An item of an answer that is remembered; outputs: those that this request has asked for
  * already, by response. NULL: it is not known, or not any more. */
@@ -361,7 +401,7 @@ static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
         return NULL;
     snprintf(response, sizeof response, "resp_%.*s", (int)N_ID, own + 1);
     if (json_object_get(outputs, response) == NULL) {
-        json_t *v = recall(s, response);
+        json_t *v = openai_recall(s, response);
         json_t *output = json_object_get(json_object_get(v, "response"), "output");
         json_object_set(outputs, response, output);
         json_decref(v);
@@ -398,85 +438,12 @@ static void param_previous(struct params *p, struct service *s, struct conversat
     param_text(p, "previous_response_id", &id);
     if (p->st != ST_OK || id == NULL)
         return;
-    json_t *before = recall(s, id);
+    json_t *before = openai_recall(s, id);
     if (before == NULL)
         params_fail_code(p, ST_BAD_INPUT, ERR_RESPONSE_UNKNOWN, "previous_response_id",
                          "the response \"%.60s\" is not known here, or not any more", id);
     json_array_extend(c->items, json_object_get(before, "items"));
     json_decref(before);
-}
-
-/* The function is the tool itself here, and a member of it in the service's shape. */
-static void add_function(struct conversation *c, const json_t *tool) {
-    static const char *const keys[] = {"name", "description", "parameters", "strict"};
-    json_t *function = json_object();
-    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
-        json_t *v = json_object_get(tool, keys[k]);
-        if (v != NULL && !json_is_null(v))
-            json_object_set(function, keys[k], v);
-    }
-    json_array_append_new(c->tools,
-                          json_pack("{s:s, s:o}", "type", "function", "function", function));
-}
-
-/* Tools that a server would run itself, or of a form that no model here writes. */
-static bool is_absent_here(const char *type) {
-    static const char *const types[] = {"web_search",
-                                        "web_search_2025_08_26",
-                                        "web_search_preview",
-                                        "web_search_preview_2025_03_11",
-                                        "file_search",
-                                        "computer",
-                                        "computer_use",
-                                        "computer_use_preview",
-                                        "code_interpreter",
-                                        "programmatic_tool_calling",
-                                        "image_generation",
-                                        "mcp",
-                                        "local_shell",
-                                        "shell",
-                                        "apply_patch",
-                                        "tool_search",
-                                        "custom"};
-    for (size_t i = 0; i < ARRAY_LEN(types); i++)
-        if (str_eq(type, types[i]))
-            return true;
-    return false;
-}
-
-static void refuse_tool(struct params *p, size_t i, const char *type) {
-    params_fail(p, "tools", "tools[%zu].type must be \"function\": \"%.40s\" is not supported",
-                i, type);
-}
-
-/* Functions, alone or in namespaces. Other kinds of tools are left out beside functions, since
- * programs send them unasked. Alone they are refused. */
-static void param_function_tools(struct params *p, struct conversation *c) {
-    const json_t *tools = NULL, *tool, *inner;
-    size_t i, k, n_left_out = 0, left_out = 0;
-    param_array(p, "tools", &tools);
-    c->tools = json_array();
-    json_array_foreach((json_t *)tools, i, tool) {
-        const char *type = type_of(tool);
-        if (str_eq(type, "function")) {
-            add_function(c, tool);
-        } else if (str_eq(type, "namespace")) {
-            json_array_foreach(json_object_get(tool, "tools"), k, inner) {
-                if (str_eq(type_of(inner), "function"))
-                    add_function(c, inner);
-            }
-        } else if (is_absent_here(type)) {
-            left_out = n_left_out++ == 0 ? i : left_out;
-        } else {
-            refuse_tool(p, i, type);
-            return;
-        }
-    }
-    if (n_left_out > 0 && json_array_size(c->tools) == 0) {
-        refuse_tool(p, left_out, type_of(json_array_get(tools, left_out)));
-        return;
-    }
-    tools_check(p, c->tools);
 }
 
 static void param_text_form(struct params *p, struct service_request *r) {
@@ -485,9 +452,14 @@ static void param_text_form(struct params *p, struct service_request *r) {
     param_form(p, "text.format", json_object_get(text, "format"), r);
 }
 
-static void param_reasoning(struct params *p, struct service_request *r) {
-    const json_t *reasoning = NULL;
+static void param_reasoning(struct params *p, struct service_request *r,
+                            struct conversation *c) {
+    const json_t *reasoning = NULL, *summary;
     param_object(p, "reasoning", &reasoning);
+    summary = json_object_get(reasoning, "summary");
+    if (summary == NULL)
+        summary = json_object_get(reasoning, "generate_summary"); /* its older name */
+    c->summarize = json_is_string(summary) && !str_eq(json_string_value(summary), "none");
     openai_param_extra(p, json_string_value(json_object_get(reasoning, "effort")), r);
 }
 
@@ -513,7 +485,9 @@ static void refuse_the_rest(struct params *p) {
     bool background = false;
     param_bool(p, "background", &background);
     if (background)
-        params_fail(p, "background", "background is not supported");
+        params_fail(p, "background",
+                    "background is not supported: the connection stays open until the answer "
+                    "is there; with stream it comes as it is made");
     for (size_t i = 0; i < ARRAY_LEN(nulls); i++) {
         const json_t *v = json_object_get(p->body, nulls[i]);
         if (v != NULL && !json_is_null(v))
@@ -532,11 +506,10 @@ static void read_request(struct params *p, struct service *s, struct service_req
     param_bool(p, "store", &c->store);
     param_bool(p, "stream", &c->stream);
     param_sampling(p, r, m);
-    param_function_tools(p, c);
-    r->tools = c->tools;
+    r->tools = c->tools = items_tools(p);
     param_tool_choice(p, r);
     param_text_form(p, r);
-    param_reasoning(p, r);
+    param_reasoning(p, r, c);
     param_include(p, r, c);
     refuse_the_rest(p);
     param_text(p, "instructions", &instructions);
@@ -602,6 +575,7 @@ static void answer(struct service *s, struct http_request *http, const struct pa
     state->response = response_json(reply, p, r, c->store);
     state->items = c->store ? json_incref(c->items) : NULL;
     state->carry = c->carry;
+    state->summarize = c->summarize;
     reply_submit(reply, r);
 }
 
@@ -622,52 +596,26 @@ void openai_responses(struct service *s, struct http_request *http) {
     openai_handle(s, http, respond);
 }
 
-/* ---- what is remembered ------------------------------------------------------------------ */
-
-static const char *id_in_path(const struct http_request *http) {
-    return http_path(http) + strlen("/v1/responses/");
-}
-
-static void refuse(struct http_request *http, enum status st, const char *sentence,
-                   const char *field) {
-    struct err why;
-    err_set(&why, st, "%s", sentence);
-    reply_error(http, &openai_response_dialect, st, &why, field);
-}
-
-static void say_unknown(struct http_request *http) {
-    refuse(http, ST_NOT_FOUND, "no response with this id is known here, or not any more", "");
-}
-
-/* Below an id there is nothing, and what is kept is not streamed; true: that was said. */
-static bool is_refused(struct http_request *http) {
-    const char *stream = http_query(http, "stream");
-    bool below = strchr(id_in_path(http), '/') != NULL;
-    bool streams = stream != NULL && str_eq(stream, "true");
-    if (below)
-        refuse(http, ST_NOT_FOUND, "there is nothing at this path", "");
-    else if (streams)
-        refuse(http, ST_BAD_INPUT, "stream: a response that is kept comes whole", "stream");
-    return below || streams;
-}
-
-void openai_response_show(struct service *s, struct http_request *http) {
-    if (is_refused(http))
-        return;
-    json_t *v = recall(s, id_in_path(http));
-    if (v == NULL) {
-        say_unknown(http);
-        return;
-    }
-    reply_json(http, 200, json_incref(json_object_get(v, "response")));
-    json_decref(v);
-}
-
-void openai_response_forget(struct service *s, struct http_request *http) {
-    if (memo_forget(service_memo(s), id_in_path(http)))
+static void count(struct service *s, struct http_request *http, struct params *p) {
+    struct service_request r;
+    struct request_memory m = {0};
+    struct conversation c = {0};
+    int32_t *ids = NULL;
+    size_t n;
+    read_request(p, s, &r, &m, &c);
+    if (p->st == ST_OK)
+        p->st = service_prompt(s, &r, &ids, &n, &p->err);
+    if (p->st == ST_OK)
         reply_json(http, 200,
-                   json_pack("{s:s, s:s, s:b}", "id", id_in_path(http), "object", "response",
-                             "deleted", 1));
-    else
-        say_unknown(http);
+                   json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
+                             (json_int_t)n));
+    mem_free(ids);
+    json_decref(c.items);
+    json_decref(c.messages);
+    json_decref(c.tools);
+    request_memory_deinit(&m);
+}
+
+void openai_response_count(struct service *s, struct http_request *http) {
+    openai_handle(s, http, count);
 }

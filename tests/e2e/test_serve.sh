@@ -394,7 +394,7 @@ threads() { # Anthropic's, kept by the server: its library goes by the code, and
 }
 threads
 for type in web_search web_search_2025_08_26 web_search_preview web_search_preview_2025_03_11 file_search computer computer_use \
-    computer_use_preview code_interpreter programmatic_tool_calling image_generation mcp local_shell shell apply_patch tool_search custom; do
+    computer_use_preview code_interpreter programmatic_tool_calling image_generation mcp local_shell shell apply_patch tool_search; do
     tool="{\"type\":\"$type\"}" # as OpenAI's library names its own: left out beside a function, refused alone
     ask 200 /v1/responses -d "{\"input\":\"hi\",\"max_output_tokens\":2,\"tools\":[$tool,{\"type\":\"function\",\"name\":\"look\"}]}"
     ask 400 /v1/responses -d "{\"input\":\"hi\",\"max_output_tokens\":2,\"tools\":[$tool]}" && says "$type"

@@ -149,6 +149,43 @@ ask 400 /api/chat -d '{"messages":[{"role":"user","content":"a","images":["AAAA"
 ask 400 /v1/chat/completions -d "{$messages,\"tools\":[{\"type\":\"custom\",\"custom\":{\"name\":\"f\"}}]}"
 says 'tools\[0\]: custom tools are not supported; use a function'
 
+# ---- responses ---------------------------------------------------------------------------------------------
+ask 200 /v1/responses -d '{"input":[{"role":"user","content":"one"},{"role":"assistant","content":"two"},{"role":"user","content":"three"}],"max_output_tokens":3}'
+id=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["id"])' "$work/body")
+ask 200 "/v1/responses/$id/input_items?order=asc"
+holds '[(m["type"], m["content"][0]["type"], m["content"][0]["text"]) for m in v["data"]] == [("message", "input_text", "one"),
+("message", "output_text", "two"), ("message", "input_text", "three")]'
+holds 'not v["has_more"] and v["first_id"] == v["data"][0]["id"] and v["last_id"] == v["data"][2]["id"]'
+ask 200 "/v1/responses/$id/input_items?limit=2" && holds 'v["has_more"] and [m["content"][0]["text"] for m in v["data"]] == ["three", "two"]'
+last=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["last_id"])' "$work/body")
+ask 200 "/v1/responses/$id/input_items?after=$last" && holds '[m["content"][0]["text"] for m in v["data"]] == ["one"]'
+ask 400 "/v1/responses/$id/input_items?limit=0" && says 'limit must be'
+ask 404 /v1/responses/resp_none/input_items
+ask 404 "/v1/responses/$id/nothing"
+ask 400 "/v1/responses/$id/cancel" -X POST && says 'only a background response can be cancelled'
+ask 404 /v1/responses/resp_none/cancel -X POST
+ask 200 /v1/responses/input_tokens -d '{"input":"What is a bit bucket?"}' && holds 'v["object"] == "response.input_tokens"'
+n=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["input_tokens"])' "$work/body")
+ask 200 /v1/responses -d '{"input":"What is a bit bucket?","max_output_tokens":1}' && holds "v['usage']['input_tokens'] == $n"
+# A custom tool's input is a text, and a call comes back as one.
+patch='"tools":[{"type":"custom","name":"patch","description":"Changes a file.","format":{"type":"grammar","syntax":"lark","definition":"start: /.+/"}}]'
+called="$patch,\"tool_choice\":{\"type\":\"custom\",\"name\":\"patch\"},\"temperature\":0,\"max_output_tokens\":400"
+ask 200 /v1/responses -d "{\"input\":\"hi\",$called}"
+holds '[(i["type"], i["name"], type(i["input"])) for i in v["output"]] == [("custom_tool_call", "patch", str)] and "arguments" not in v["output"][0]'
+cp "$work/body" "$work/whole"
+ask 200 /v1/responses -d "{\"input\":\"hi\",$called,\"stream\":true}"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+events = [json.loads(line) for line in sys.stdin]
+whole = json.load(open(sys.argv[1]))["output"][0]["input"]
+told = {kind: [e for e in events if e["type"] == "response." + kind] for kind in
+        ("custom_tool_call_input.delta", "custom_tool_call_input.done", "function_call_arguments.delta", "output_item.done")}
+assert "".join(e["delta"] for e in told["custom_tool_call_input.delta"]) == whole, told
+assert told["custom_tool_call_input.done"][0]["input"] == whole == told["output_item.done"][-1]["item"]["input"], told
+assert not told["function_call_arguments.delta"]' "$work/whole" || fail "a custom call in a stream: $(cat "$work/body")"
+ask 200 /v1/responses -d "{\"input\":[{\"role\":\"user\",\"content\":\"hi\"},{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"patch\",\"input\":\"a\\\"b\"},{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"done\"}],$patch,\"max_output_tokens\":2}"
+ask 400 /v1/responses -d "{\"input\":[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"patch\"}]}" && says 'input\[0\].input must be a string'
+ask 400 /v1/responses -d '{"input":"hi","background":true}' && says 'background is not supported'
+
 # ---- pages of this machine ---------------------------------------------------------------------------------
 for origin in http://localhost:3000 app://obsidian.md vscode-webview://abc; do
     ask 204 /v1/chat/completions -X OPTIONS -H "Origin: $origin" -H 'Access-Control-Request-Method: POST'
@@ -163,6 +200,28 @@ serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 export LOCKSTEP_KEEP_BILLING_HEADER=1
 serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q
 [ "$(counted "\"${billing}9;\\nYou are terse.\"")" -gt "$plain" ] || fail "LOCKSTEP_KEEP_BILLING_HEADER keeps nothing"
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
+# ---- thoughts, told as summaries if a client asks for these ------------------------------------------------
+echo '{% for m in messages %}{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}' >"$work/thinking.jinja"
+python3 "$SOURCE_DIR/tests/support/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/thinking.gguf" "$work/thinking.jinja"
+serve_start "$work/thinking.gguf" -q
+thought='"input":"hi","temperature":0,"max_output_tokens":8,"ignore_eos":true'
+ask 200 /v1/responses -d "{$thought}" && holds 'v["output"][0]["content"][0]["type"] == "reasoning_text" and v["output"][0]["summary"] == []'
+cp "$work/body" "$work/whole"
+for how in '"summary":"auto"' '"generate_summary":"detailed"'; do
+    ask 200 /v1/responses -d "{$thought,\"reasoning\":{$how}}"
+    holds 'v["output"][0]["content"] == [] and v["output"][0]["summary"][0]["type"] == "summary_text"'
+    holds 'v["output"][0]["summary"][0]["text"] == json.load(open("'"$work/whole"'"))["output"][0]["content"][0]["text"]'
+done
+ask 200 /v1/responses -d "{$thought,\"reasoning\":{\"summary\":\"auto\"},\"stream\":true}"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+events = [json.loads(line) for line in sys.stdin]
+of = lambda kind: [e for e in events if e["type"] == "response.reasoning_" + kind]
+text = json.load(open(sys.argv[1]))["output"][0]["content"][0]["text"]
+assert "".join(e["delta"] for e in of("summary_text.delta")) == text == of("summary_text.done")[0]["text"]
+assert of("summary_part.added")[0]["part"] == {"type": "summary_text", "text": ""} and of("summary_part.done")[0]["summary_index"] == 0
+assert not of("text.delta")' "$work/whole" || fail "a summary in a stream: $(cat "$work/body")"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
 [ $failures = 0 ] && echo "dialects: all as they should be"
