@@ -188,6 +188,39 @@ for bad in "" 1008 1008,24 1008,24,25,660,1 0,24,25 1008,0,25 1008,24,0 x,24,25 
     refuse "gpu $bad: expected GB/s, GB and us" plan 70b-q4.gguf --gpu "$bad"
 done
 
+# The table of docs/gpu.md is what its commands say: machines, and then tokens/s and the layout of 1, 2 and 4.
+python3 - "$LOCKSTEP" "$SOURCE_DIR/docs/gpu.md" <<'END' || fail "docs/gpu.md has other numbers"
+import json, re, subprocess, sys
+lockstep, page = sys.argv[1:]
+models = {"8b-q8_0.gguf": ("llama-3.1-8b", "q8_0"), "8b-q4_K.gguf": ("llama-3.1-8b", "q4_K"), "70b-q4_K.gguf": ("llama-3.3-70b", "q4_K")}
+for path, (shape, kind) in models.items():
+    subprocess.run([lockstep, "synth", "--shape", shape, "--type", kind, "--header-only", path], check=True, capture_output=True)
+rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in open(page) if line.startswith("|")]
+machines = {r[0].split(" ", 1)[1]: (r[1:4], r[4].replace(" ", "").split(",")[0]) for r in rows if len(r) == 5 and r[3].isdigit()}
+name, checked = "", 0
+for row in rows:
+    if len(row) != 5 or row[1] not in ("1", "2", "4"):
+        continue
+    name = row[0] or name
+    gpu, latency = machines[name]
+    for path, cell in zip(models, row[2:]):
+        words = [lockstep, "plan", path, "--gpu", ",".join(g.split()[0] for g in gpu), "--ranks", row[1], "--latency", latency, "--json"]
+        made = subprocess.run(words, capture_output=True, text=True)
+        best = json.loads(made.stdout)["candidates"][0] if made.returncode == 0 else None
+        found = re.match(r"([0-9.]+) / ([0-9.]+), (\w+)$", cell)
+        assert (found is None) == (best is None), (name, row, path)
+        if found is None:
+            assert cell == "does not fit", cell
+            continue
+        layout = found[3].replace("alone", "one rank")
+        digits = len(found[1].partition(".")[2])
+        assert f"{best['tokens_per_s']:.{digits}f}" == found[1] and best["parallel"] == layout, (name, row[1], path, cell, best)
+        slower = 1 / (1 / best["tokens_per_s"] + 3e-6 * (21 * (80 if path[0] == "7" else 32) + 3))
+        assert abs(slower - float(found[2])) <= 0.011 * slower, (name, row[1], path, cell, slower)
+        checked += 1
+assert checked == 44, checked
+END
+
 # Of memory, GB are powers of 1000, as everywhere else that says GB; G and GiB are what machines have.
 for same in "24GB 24.0" "24G 25.8" "24GiB 25.8" "24000MB 24.0"; do
     "$LOCKSTEP" plan 70b.gguf --ranks 2 --memory "${same% *},${same% *}" >out 2>err
