@@ -39,3 +39,17 @@ expect "a stage" 1 - - "$model" --ranks 2 --parallel pipeline --device "$device,
 if [ -e "$SHARED_DIR/golden/logits/qwen3moe.gguf" ]; then
     expect "a mixture" 3 - - "$SHARED_DIR/golden/logits/qwen3moe.gguf" --device "$device"
 fi
+
+# What plan predicts is what they ask for.
+unset LOCKSTEP_DEVICE_WITHOUT
+as_planned() { # model, ranks, --device
+    local file=$SHARED_DIR/golden/logits/$1.gguf planned
+    [ -e "$file" ] || return
+    planned=$("$LOCKSTEP" plan "$file" --gpu 100,100,1 --ranks "$2" --latency 1us --json | python3 -c '
+import json, sys
+print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipeline"] == 1))')
+    expect "$1, $2 ranks" "$planned" - - "$file" --ranks "$2" --device "$3"
+}
+as_planned gpt-oss-mxfp4 2 "$device,cpu"
+as_planned granitehybrid 1 "$device"
+[ $failures = 0 ]
