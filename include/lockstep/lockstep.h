@@ -396,6 +396,7 @@ struct lockstep_times {
     uint64_t steps;              /**< steps done */
     uint64_t exchanges;          /**< collectives done */
     uint64_t device_submissions; /**< to rank 0's device: each is waited for */
+    uint64_t device_recorded;    /**< of these, with commands that had to be recorded */
     uint64_t device_dispatches;  /**< kernels that ran there */
     uint64_t device_bus_bytes;   /**< of the host's memory that these read and wrote, if the
                                     device has memory of its own */

@@ -82,7 +82,7 @@ static json_t *series_json(const struct series *s) {
 
 /* Of rank 0's device, for a token of a generation; 0: it has none. */
 struct device_work {
-    double submissions, dispatches, bus_bytes;
+    double submissions, recorded, dispatches, bus_bytes;
 };
 
 struct bench {
@@ -147,9 +147,9 @@ static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_erro
 /* The first step of these is the prompt's. */
 static struct device_work device_work(const struct lockstep_times *t) {
     double steps = (double)MAX(t->steps, (uint64_t)1);
-    return (struct device_work){(double)t->device_submissions / steps,
-                                (double)t->device_dispatches / steps,
-                                (double)t->device_bus_bytes / steps};
+    return (struct device_work){
+        (double)t->device_submissions / steps, (double)t->device_recorded / steps,
+        (double)t->device_dispatches / steps, (double)t->device_bus_bytes / steps};
 }
 
 static enum lockstep_status measure_generation(struct bench *b, struct lockstep_error *err) {
@@ -239,7 +239,8 @@ static int print_json(const struct bench *b, const struct summary *s) {
     json_decref(mine);
     if (b->device.submissions > 0)
         json_object_set_new(o, "device_token",
-                            json_pack("{s:f, s:f, s:f}", "submissions", b->device.submissions,
+                            json_pack("{s:f, s:f, s:f, s:f}", "submissions",
+                                      b->device.submissions, "recorded", b->device.recorded,
                                       "dispatches", b->device.dispatches, "bus_bytes",
                                       b->device.bus_bytes));
     return cli_print_json(o);

@@ -160,6 +160,14 @@ static enum status make_device(struct device *d, struct err *err) {
     return ST_OK;
 }
 
+VkResult device_allocate_commands(struct device *d, VkCommandBuffer *out) {
+    const VkCommandBufferAllocateInfo one = {.sType =
+                                                 VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+                                             .commandPool = d->pool,
+                                             .commandBufferCount = 1};
+    return d->AllocateCommandBuffers(d->handle, &one, out);
+}
+
 static VkResult make_parts(struct device *d) {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                           .flags =
@@ -171,20 +179,14 @@ static VkResult make_parts(struct device *d) {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
         .pushConstantRangeCount = 1,
         .pPushConstantRanges = &push};
-    VkCommandBuffer commands[2];
     d->GetDeviceQueue(d->handle, d->physical.queue_family, 0, &d->queue);
     VkResult r = d->CreateCommandPool(d->handle, &pool, NULL, &d->pool);
-    const VkCommandBufferAllocateInfo two = {.sType =
-                                                 VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
-                                             .commandPool = d->pool,
-                                             .commandBufferCount = ARRAY_LEN(commands)};
     if (r == VK_SUCCESS)
-        r = d->AllocateCommandBuffers(d->handle, &two, commands);
-    if (r == VK_SUCCESS) {
-        d->runs = commands[0];
-        d->copies = commands[1];
+        r = device_allocate_commands(d, &d->runs);
+    if (r == VK_SUCCESS)
+        r = device_allocate_commands(d, &d->copies);
+    if (r == VK_SUCCESS)
         r = d->CreateFence(d->handle, &fence, NULL, &d->fence);
-    }
     if (r == VK_SUCCESS)
         r = d->CreatePipelineLayout(d->handle, &layout, NULL, &d->layout);
     return r;
@@ -222,6 +224,9 @@ static enum status open_it(struct device *d, const char *name, struct err *err) 
     d->timeout_ns = (uint64_t)d->timeout_s * 1000000000u;
     if (opening_fails(d))
         return device_failed(d, VK_ERROR_INITIALIZATION_FAILED, "it does not open", err);
+    d->list = commands_open();
+    if (d->list == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a device's commands");
     TRY(make_all(d, err));
     bool *fma = &d->physical.info.features[DEVICE_FMA];
     TRY(device_try_fma(d, fma, err));
@@ -273,6 +278,7 @@ void device_close(struct device *d) {
         destroy_parts(d);
         d->DestroyDevice(d->handle, NULL);
     }
+    commands_close(d->list);
     mem_free(d->ranges);
     mem_free(d);
 }

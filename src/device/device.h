@@ -137,6 +137,7 @@ void device_count_bus(struct device *d, const void *host, size_t bytes);
 
 struct device_counts { /* since it was opened */
     uint64_t submissions, runs, bus_bytes, wait_ns;
+    uint64_t recorded; /* submissions whose commands had not been recorded before */
 };
 struct device_counts device_counts(const struct device *d);
 

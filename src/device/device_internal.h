@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_DEVICE_DEVICE_INTERNAL_H
 #define LOCKSTEP_DEVICE_DEVICE_INTERNAL_H
 
+#include "device/commands.h"
 #include "device/vulkan_lib.h"
 
 #define VULKAN_DEVICE_CALLS(X)           \
@@ -67,8 +68,8 @@ struct device {
 #undef X
     VkQueue queue;
     VkCommandPool pool;
-    VkCommandBuffer runs, copies;
-    VkFence fence; /* of the one submission that there is */
+    VkCommandBuffer runs, copies; /* of a long list; of copies */
+    VkFence fence;                /* of the one submission that there is */
     VkPipelineLayout layout;
     struct device_kernel *kernels;
 
@@ -77,9 +78,11 @@ struct device {
     struct device_buffer staging;
     void *staging_bytes;
 
-    bool recording;                    /* runs has begun */
-    const struct device_kernel *bound; /* the pipeline of the last run */
-    enum status record_status;         /* of what is recorded */
+    bool recording; /* the list has begun */
+    bool is_long;   /* it is in runs, not in list */
+    struct commands *list;
+    VkPipeline bound;          /* of the run that was recorded last */
+    enum status record_status; /* of what is recorded */
     struct err record_problem;
 
     bool lost, busy; /* for good; a submission may still run there */
@@ -101,9 +104,11 @@ enum status device_is_lost(struct device *d, struct err *err);
 /* What a failed call means: "the device: what". Loses the device where it is lost. */
 enum status device_failed(struct device *d, VkResult r, const char *what, struct err *err);
 
-/* Ends `commands`, runs it and waits. */
+VkResult device_allocate_commands(struct device *d, VkCommandBuffer *out);
+VkResult device_begin(struct device *d, VkCommandBuffer commands,
+                      VkCommandBufferUsageFlags usage);
+/* Runs what was recorded and waits. */
 enum status device_submit(struct device *d, VkCommandBuffer commands, struct err *err);
-VkResult device_begin(struct device *d, VkCommandBuffer commands);
 
 void device_free_memory(struct device *d);
 void device_free_kernels(struct device *d);

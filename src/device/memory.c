@@ -125,13 +125,16 @@ static enum status copy_piece(struct device *d, VkBuffer to, size_t offset, size
         .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
         .dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
                          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
-    VkResult r = device_begin(d, d->copies);
+    VkResult r = device_begin(d, d->copies, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
     if (r != VK_SUCCESS)
         return device_failed(d, r, "no copy can be recorded", err);
     d->CmdCopyBuffer(d->copies, d->staging.buffer, to, 1, &part);
     d->CmdPipelineBarrier(d->copies, VK_PIPELINE_STAGE_TRANSFER_BIT,
                           VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                           0, 1, &then, 0, NULL, 0, NULL);
+    r = d->EndCommandBuffer(d->copies);
+    if (r != VK_SUCCESS)
+        return device_failed(d, r, "no copy can be recorded", err);
     return device_submit(d, d->copies, err);
 }
 

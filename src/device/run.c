@@ -98,21 +98,11 @@ void device_free_kernels(struct device *d) {
 
 /* ---- recording ------------------------------------------------------------------------------- */
 
-VkResult device_begin(struct device *d, VkCommandBuffer commands) {
+VkResult device_begin(struct device *d, VkCommandBuffer commands,
+                      VkCommandBufferUsageFlags usage) {
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
-                                           .flags =
-                                               VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
+                                           .flags = usage};
     return d->BeginCommandBuffer(commands, &info);
-}
-
-static bool begin_runs(struct device *d) {
-    VkResult r = device_begin(d, d->runs);
-    d->recording = true;
-    d->bound = NULL;
-    d->record_status = r == VK_SUCCESS ? ST_OK
-                                       : device_failed(d, r, "no commands can be recorded",
-                                                       &d->record_problem);
-    return d->record_status == ST_OK;
 }
 
 /* What was written before is seen by what reads (or writes) after. */
@@ -125,9 +115,62 @@ static void barrier(struct device *d, VkCommandBuffer commands, VkPipelineStageF
                           NULL, 0, NULL);
 }
 
-static void record(struct device *d, const struct device_kernel *k, const void *push,
-                   size_t push_bytes, const uint32_t groups[3], bool beside) {
+static void record(struct device *d, VkCommandBuffer commands, const struct noted_run *run,
+                   const void *push, bool first) {
+    if (!first && run->beside == 0)
+        barrier(d, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    if (first || d->bound != run->pipeline)
+        d->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, run->pipeline);
+    d->bound = run->pipeline;
+    if (run->push_bytes > 0)
+        d->CmdPushConstants(commands, d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                            run->push_bytes, push);
+    d->CmdDispatch(commands, run->groups[0], run->groups[1], run->groups[2]);
+}
+
+static void record_list(struct device *d, VkCommandBuffer commands) {
+    bool first = true;
+    for (const struct noted_run *run = NULL; (run = commands_next(d->list, run)) != NULL;
+         first = false)
+        record(d, commands, run, run + 1, first);
+}
+
+/* And what is submitted later, and the host, sees what was written. */
+static VkResult end_commands(struct device *d, VkCommandBuffer commands) {
+    barrier(d, commands, VK_PIPELINE_STAGE_HOST_BIT | VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_ACCESS_HOST_READ_BIT | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    return d->EndCommandBuffer(commands);
+}
+
+/* A list that is too long to be kept is recorded while it comes. */
+static void begin_long_list(struct device *d) {
+    VkResult r = device_begin(d, d->runs, VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT);
+    d->is_long = true;
+    if (r == VK_SUCCESS)
+        record_list(d, d->runs);
+    else
+        d->record_status =
+            device_failed(d, r, "no commands can be recorded", &d->record_problem);
+}
+
+static void note(struct device *d, const struct noted_run *run, const void *push) {
+    if (!d->recording) {
+        d->recording = true;
+        d->is_long = false;
+        d->record_status = ST_OK;
+    }
+    if (!d->is_long && !commands_note(d->list, run, push))
+        begin_long_list(d);
+    if (d->is_long && d->record_status == ST_OK)
+        record(d, d->runs, run, push, false);
+    d->counts.runs++;
+}
+
+static void run(struct device *d, const struct device_kernel *k, const void *push,
+                size_t push_bytes, const uint32_t groups[3], bool beside) {
     uint32_t x = groups[0], y = groups[1], z = groups[2];
+    uint8_t bytes[PUSH_BYTES] = {0};
     BUG_ON(push_bytes > PUSH_BYTES || push_bytes % 4 != 0);
     if (x == 0 || y == 0 || z == 0 || d->lost)
         return;
@@ -137,32 +180,23 @@ static void record(struct device *d, const struct device_kernel *k, const void *
         x = DEVICE_GROUPS_MAX;
     }
     BUG_ON(y > DEVICE_GROUPS_MAX || z > DEVICE_GROUPS_MAX);
-    bool first = !d->recording;
-    if (first && !begin_runs(d))
-        return;
-    if (d->record_status != ST_OK)
-        return;
-    if (!first && !beside)
-        barrier(d, d->runs, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-                VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    if (d->bound != k)
-        d->CmdBindPipeline(d->runs, VK_PIPELINE_BIND_POINT_COMPUTE, k->pipeline);
-    d->bound = k;
-    if (push_bytes > 0)
-        d->CmdPushConstants(d->runs, d->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
-                            (uint32_t)push_bytes, push);
-    d->CmdDispatch(d->runs, x, y, z);
-    d->counts.runs++;
+    const struct noted_run noted = {.pipeline = k->pipeline,
+                                    .groups = {x, y, z},
+                                    .push_bytes = (uint32_t)round_up(push_bytes, 8),
+                                    .beside = beside};
+    if (push_bytes != 0)
+        memcpy(bytes, push, push_bytes);
+    note(d, &noted, bytes);
 }
 
 void device_run(struct device *d, const struct device_kernel *k, const void *push,
                 size_t push_bytes, uint32_t x, uint32_t y, uint32_t z) {
-    record(d, k, push, push_bytes, (uint32_t[3]){x, y, z}, false);
+    run(d, k, push, push_bytes, (uint32_t[3]){x, y, z}, false);
 }
 
 void device_run_beside(struct device *d, const struct device_kernel *k, const void *push,
                        size_t push_bytes, uint32_t x, uint32_t y, uint32_t z) {
-    record(d, k, push, push_bytes, (uint32_t[3]){x, y, z}, true);
+    run(d, k, push, push_bytes, (uint32_t[3]){x, y, z}, true);
 }
 
 bool device_has_work(const struct device *d) {
@@ -191,9 +225,7 @@ enum status device_submit(struct device *d, VkCommandBuffer commands, struct err
     const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                .commandBufferCount = 1,
                                .pCommandBuffers = &commands};
-    VkResult r = d->EndCommandBuffer(commands);
-    if (r == VK_SUCCESS)
-        r = d->ResetFences(d->handle, 1, &d->fence);
+    VkResult r = d->ResetFences(d->handle, 1, &d->fence);
     if (r == VK_SUCCESS)
         r = d->QueueSubmit(d->queue, 1, &info, d->fence);
     if (r != VK_SUCCESS)
@@ -212,21 +244,49 @@ enum status device_submit(struct device *d, VkCommandBuffer commands, struct err
     return r == VK_SUCCESS ? ST_OK : device_failed(d, r, "while it ran commands", err);
 }
 
+/* *commands: of the list, as they were recorded for an equal one, or now. */
+static VkResult commands_of_list(struct device *d, VkCommandBuffer *commands, bool *recorded) {
+    VkCommandBuffer *buffer;
+    VkResult r = VK_SUCCESS;
+    *recorded = false;
+    if (commands_find(d->list, &buffer)) {
+        *commands = *buffer;
+        return VK_SUCCESS;
+    }
+    if (*buffer == VK_NULL_HANDLE)
+        r = device_allocate_commands(d, buffer);
+    if (r == VK_SUCCESS)
+        r = device_begin(d, *buffer, 0);
+    if (r == VK_SUCCESS) {
+        record_list(d, *buffer);
+        r = end_commands(d, *buffer);
+        *recorded = r == VK_SUCCESS;
+    }
+    *commands = *buffer;
+    return r;
+}
+
 enum status device_finish(struct device *d, struct err *err) {
+    VkCommandBuffer commands = d->runs;
+    bool recorded = false;
     if (d->lost)
         return device_is_lost(d, err);
     if (!d->recording)
         return ST_OK;
     d->recording = false;
+    VkResult r = VK_SUCCESS;
+    if (d->record_status == ST_OK)
+        r = d->is_long ? end_commands(d, d->runs) : commands_of_list(d, &commands, &recorded);
+    commands_begin(d->list, recorded);
     if (d->record_status != ST_OK) {
         if (err != NULL)
             *err = d->record_problem;
         return d->record_status;
     }
-    /* And what is submitted later sees it. */
-    barrier(d, d->runs, VK_PIPELINE_STAGE_HOST_BIT | VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
-            VK_ACCESS_HOST_READ_BIT | VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    return device_submit(d, d->runs, err);
+    if (r != VK_SUCCESS)
+        return device_failed(d, r, "no commands can be recorded", err);
+    d->counts.recorded += recorded || d->is_long;
+    return device_submit(d, commands, err);
 }
 
 struct device_counts device_counts(const struct device *d) {

@@ -17,6 +17,7 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
         .steps = t.steps,
         .exchanges = t.exchanges,
         .device_submissions = t.device_submissions,
+        .device_recorded = t.device_recorded,
         .device_dispatches = t.device_dispatches,
         .device_bus_bytes = t.device_bus_bytes,
     };

@@ -79,7 +79,8 @@ struct model_config {
 
 struct model_times {
     uint64_t step_ns, fabric_ns, steps, exchanges;
-    uint64_t device_submissions, device_dispatches, device_bus_bytes; /* device_counts() */
+    /* device_counts() */
+    uint64_t device_submissions, device_recorded, device_dispatches, device_bus_bytes;
 };
 
 struct model;

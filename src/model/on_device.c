@@ -36,6 +36,7 @@ static void count(struct model *m) {
     const struct device_counts now = device_counts(shaders_device(m->shaders)),
                                before = m->on_device.counted;
     m->times.device_submissions += now.submissions - before.submissions;
+    m->times.device_recorded += now.recorded - before.recorded;
     m->times.device_dispatches += now.runs - before.runs;
     m->times.device_bus_bytes += now.bus_bytes - before.bus_bytes;
     m->on_device.counted = now;

@@ -22,6 +22,7 @@ static void touches_floats(struct shaders *s, const void *p, size_t n, size_t n_
     touches(s, p, n, sizeof(float), n_rows);
 }
 
+/* Push constants have no padding, whose bytes would differ: equal runs are recorded once. */
 #define RUN(s, shader, push, x, y) \
     device_run((s)->d, (s)->kernels[shader], &(push), sizeof(push), (uint32_t)(x), (y), 1)
 
@@ -64,6 +65,7 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
         uint64_t tiles, values, d, sums, s, y, rows;
         uint32_t n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
         float scale;
+        uint32_t unused;
     } push = {at(s, w->tiles),
               q8 ? at(s, x->q) : at(s, x->f),
               q8 ? at(s, x->d) : 0,
@@ -77,7 +79,8 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
               x->n_tokens,
               ld(ldy),
               seg_cols,
-              w->scale};
+              w->scale,
+              0};
     touches(s, w->tiles, w->tile_bytes, 1, wmat_n_tiles(w));
     touches(s, q8 ? (void *)x->q : x->f, w->n_cols, q8 ? 1 : sizeof(float), x->n_tokens);
     touches(s, y, w->n_rows, fixed ? sizeof(int64_t) : sizeof(float), x->n_tokens);
@@ -111,7 +114,8 @@ static void norms(struct shaders *s, struct rows y, struct rows x, const float *
         uint64_t y, x, w;
         uint32_t ldy, ldx, stride, n;
         float eps;
-    } push = {at(s, y.p), at(s, x.p), at(s, w), ld(y.ld), ld(x.ld), ld(stride), n, eps};
+        uint32_t unused;
+    } push = {at(s, y.p), at(s, x.p), at(s, w), ld(y.ld), ld(x.ld), ld(stride), n, eps, 0};
     touches_floats(s, x.p, n, (size_t)n_heads * n_tokens);
     touches_floats(s, y.p, n, (size_t)n_heads * n_tokens);
     touches_floats(s, w, n, (size_t)n_heads * n_tokens);
@@ -148,7 +152,8 @@ static void vector(struct shaders *s, enum vector_op op, void *x, size_t ldx, co
         uint64_t x, y;
         uint32_t ldx, ldy, n, op;
         float by;
-    } push = {at(s, x), at(s, y), ld(ldx), ld(ldy), n, op, by};
+        uint32_t unused;
+    } push = {at(s, x), at(s, y), ld(ldx), ld(ldy), n, op, by, 0};
     const bool x_is_fixed = op == FIXED_BIAS, y_is_fixed = op == FIXED_ADD || op == FIXED_GET;
     touches(s, x, n, x_is_fixed ? sizeof(int64_t) : sizeof(float), n_rows);
     touches(s, y, op == SCALE_ROWS ? 1 : n, y_is_fixed ? sizeof(int64_t) : sizeof(float),
@@ -198,8 +203,8 @@ void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *fro
     BUG_ON((to_stride | from_stride | n) % 4 != 0);
     struct {
         uint64_t to, from;
-        uint32_t to_stride, from_stride, n;
-    } push = {at(s, to), at(s, from), ld(to_stride / 4), ld(from_stride / 4), ld(n / 4)};
+        uint32_t to_stride, from_stride, n, unused;
+    } push = {at(s, to), at(s, from), ld(to_stride / 4), ld(from_stride / 4), ld(n / 4), 0};
     touches(s, to, n, 1, n_rows);
     touches(s, from, n, 1, n_rows);
     RUN(s, SHADER_COPY, push, div_up(n / 4, VECTOR_LANES), n_rows);
@@ -210,9 +215,9 @@ void shaders_rope(struct shaders *s, struct rows x, uint32_t n_heads, size_t str
                   uint32_t n_tokens) {
     struct {
         uint64_t x, cos, sin;
-        uint32_t ldx, stride, n_heads, n_rot, neox;
-    } push = {at(s, x.p), at(s, cos), at(s, sin), ld(x.ld),
-              ld(stride), n_heads,    n_rot,      mode == ROPE_NEOX};
+        uint32_t ldx, stride, n_heads, n_rot, neox, unused;
+    } push = {at(s, x.p), at(s, cos), at(s, sin),        ld(x.ld), ld(stride),
+              n_heads,    n_rot,      mode == ROPE_NEOX, 0};
     touches_floats(s, x.p, (size_t)n_heads * n_rot, n_tokens);
     touches_floats(s, cos, n_rot / 2, n_tokens);
     touches_floats(s, sin, n_rot / 2, n_tokens);
@@ -234,6 +239,7 @@ bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params si
         uint64_t gate, up;
         uint32_t ld_gate, ld_up, n, act;
         float limit, situ_gate, situ_up;
+        uint32_t unused;
     } push = {at(s, gate.p),
               act == FFN_RELU2 ? 0 : at(s, up.p),
               ld(gate.ld),
@@ -242,7 +248,8 @@ bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params si
               form,
               limit,
               situ.gate,
-              situ.up};
+              situ.up,
+              0};
     touches_floats(s, gate.p, n, n_rows);
     touches_floats(s, act == FFN_RELU2 ? NULL : up.p, n, n_rows);
     RUN(s, SHADER_ACTIVATE, push, div_up(n, VECTOR_LANES), n_rows);
@@ -300,6 +307,7 @@ void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
         uint32_t ldq, q_stride, ld_out, out_stride, first_head, group, first_kv;
         uint32_t k_dim, v_dim, latent, head_bytes, k_scales, v, v_scales, n_spans;
         float scale, softcap;
+        uint32_t unused;
     } push = {at(s, a->queries), at(s, a->pages), at(s, a->q.p),
               at(s, a->out.p),   at(s, a->sinks), n_spans != 0 ? at(s, s->partials) : 0,
               ld(a->q.ld),       ld(a->q_stride), ld(a->out.ld),
@@ -307,7 +315,7 @@ void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
               a->first_kv,       a->shape->k_dim, a->shape->v_dim,
               a->shape->latent,  ld(l.bytes),     ld(l.k_scales),
               ld(l.v),           ld(l.v_scales),  n_spans,
-              a->scale,          a->softcap};
+              a->scale,          a->softcap,      0};
     _Static_assert(sizeof push <= 128, "push constants");
     touches_floats(s, a->q.p, (size_t)a->n_heads * a->shape->k_dim, a->n_tokens);
     touches_floats(s, a->out.p, (size_t)a->n_heads * a->shape->v_dim, a->n_tokens);

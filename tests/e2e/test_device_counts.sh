@@ -1,6 +1,6 @@
 #!/bin/bash
-# What a token asks of a device: submissions, dispatches and bytes over the bus, as docs/gpu.md promises them. Counted
-# on a software device whose memory is taken as its own.
+# What a token asks of a device: submissions, dispatches and bytes over the bus, as docs/gpu.md promises them, and that
+# commands are recorded for the first token alone. Counted on a software device whose memory is taken as its own.
 # labels: once
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
@@ -17,6 +17,8 @@ expect() { # what, submissions, dispatches, bytes (- = any), arguments of bench
     got=$("$LOCKSTEP" bench "$@" -q -r 1 -p 8 -n 8 --json | python3 -c '
 import json, sys
 work = json.load(sys.stdin)["device_token"]
+if sys.argv[1] == "1" and work["recorded"] > 2 / 8:
+    sys.exit("commands were recorded %g times a token" % work["recorded"])
 print(*("-" if asked == "-" else "%g" % work[name]
         for name, asked in zip(("submissions", "dispatches", "bus_bytes"), sys.argv[1:])))' $expected) ||
         fail "$what: bench"

@@ -313,6 +313,73 @@ static void runs_come_one_after_another(void **state) {
     mem_huge_free(x, PAGE);
 }
 
+/* Lists of so many runs; a list that was there before is not recorded again. Each run's own summand is
+ * added to its own numbers. */
+static void submit_list(struct device *d, struct device_kernel *k, uint32_t *x, uint32_t n_runs,
+                        uint32_t seed) {
+    for (uint32_t i = 0; i < n_runs; i++) {
+        struct push push = push_of(d, x + i % NUMBERS, 1, seed + i);
+        device_run(d, k, &push, sizeof push, 1, 1, 1);
+    }
+    finish(d);
+}
+
+static uint32_t sum_of(const uint32_t *x) {
+    uint32_t sum = 0;
+    for (size_t i = 0; i < NUMBERS; i++)
+        sum += x[i];
+    return sum;
+}
+
+static void equal_lists_are_recorded_once(void **state) {
+    enum { LISTS = 600 }; /* more than are kept */
+    struct device *d = open_device(name);
+    uint32_t *x = mem_huge_alloc(PAGE), expected = 0;
+    struct device_kernel *k = make_kernel(d, 1, 1);
+    (void)state;
+    memset(x, 0, PAGE);
+    map(d, x, PAGE, DEVICE_SHARED);
+    uint64_t before = device_counts(d).recorded;
+    for (uint32_t i = 0; i < 30; i++) {
+        submit_list(d, k, x, 1 + i % 3, i % 3);
+        for (uint32_t j = 0; j < 1 + i % 3; j++)
+            expected += i % 3 + j;
+    }
+    assert_int_equal(device_counts(d).recorded - before, 3);
+    assert_int_equal(sum_of(x), expected);
+    for (uint32_t i = 0; i < LISTS; i++) {
+        submit_list(d, k, x, 1, 1000 + i);
+        expected += 1000 + i;
+    }
+    before = device_counts(d).recorded;
+    assert_int_equal(sum_of(x), expected);
+    submit_list(d, k, x, 1, 1000 + LISTS - 1);
+    assert_int_equal(device_counts(d).recorded, before);
+    submit_list(d, k, x, 1, 1000); /* one that has given way */
+    assert_int_equal(device_counts(d).recorded, before + 1);
+    device_close(d);
+    mem_huge_free(x, PAGE);
+}
+
+/* Beyond what is kept of one list, and of all of them. */
+static void long_lists_are_run(void **state) {
+    static const uint32_t lengths[] = {20000, 5, 7000, 6000, 5, 9000, 5, 8000, 13000, 5, 20000};
+    struct device *d = open_device(name);
+    uint32_t *x = mem_huge_alloc(PAGE), expected = 0;
+    struct device_kernel *k = make_kernel(d, 1, 1);
+    (void)state;
+    memset(x, 0, PAGE);
+    map(d, x, PAGE, DEVICE_SHARED);
+    for (size_t l = 0; l < ARRAY_LEN(lengths); l++) {
+        submit_list(d, k, x, lengths[l], 1);
+        for (uint32_t i = 0; i < lengths[l]; i++)
+            expected += 1 + i;
+        assert_int_equal(sum_of(x), expected);
+    }
+    device_close(d);
+    mem_huge_free(x, PAGE);
+}
+
 static void runs_beside_each_other(void **state) {
     struct device *d = open_device(name);
     uint32_t *x = mem_huge_alloc(8 * PAGE);
@@ -537,6 +604,8 @@ int main(void) {
 #if defined(LOCKSTEP_HAS_SHADERS)
         cmocka_unit_test(a_run_reads_and_writes_shared_memory),
         cmocka_unit_test(runs_come_one_after_another),
+        cmocka_unit_test(equal_lists_are_recorded_once),
+        cmocka_unit_test(long_lists_are_run),
         cmocka_unit_test(runs_beside_each_other),
         cmocka_unit_test(many_workgroups_are_folded),
         cmocka_unit_test(nothing_to_do_is_done_at_once),
