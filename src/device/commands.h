@@ -1,7 +1,7 @@
 /* commands.h: lists of runs, and the commands that were recorded for them.
  *
- * Token after token, the steps of a model ask for the same runs. So a run is noted first, which is a
- * copy of its parameters. When the list ends, commands that were recorded for an equal list are
+ * Token after token, the steps of a model ask for the same runs. So a run is noted first, which is
+ * a copy of its parameters. When the list ends, commands that were recorded for an equal list are
  * used again; they are recorded only for a new one. Lists and buffers are few: the oldest give way.
  *
  * One thread at a time. After commands_open() nothing is allocated here. */
@@ -33,8 +33,8 @@ bool commands_note(struct commands *c, const struct noted_run *run, const void *
 /* The run after `run` of the list (NULL: the first); NULL: there is none. */
 const struct noted_run *commands_next(const struct commands *c, const struct noted_run *run);
 
-/* The list is complete. *buffer: the one for its commands, VK_NULL_HANDLE if it was never allocated.
- * True: it has the commands of an equal list. */
+/* The list is complete. *buffer: the one for its commands, VK_NULL_HANDLE if it was never
+ * allocated. True: it has the commands of an equal list. */
 bool commands_find(struct commands *c, VkCommandBuffer **buffer);
 /* A new list begins. `recorded`: what commands_find() gave has the commands of the last one now. */
 void commands_begin(struct commands *c, bool recorded);

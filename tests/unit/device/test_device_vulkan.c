@@ -313,8 +313,7 @@ static void runs_come_one_after_another(void **state) {
     mem_huge_free(x, PAGE);
 }
 
-/* Lists of so many runs; a list that was there before is not recorded again. Each run's own summand is
- * added to its own numbers. */
+/* A list of so many runs, each with a summand and a number of its own. */
 static void submit_list(struct device *d, struct device_kernel *k, uint32_t *x, uint32_t n_runs,
                         uint32_t seed) {
     for (uint32_t i = 0; i < n_runs; i++) {
