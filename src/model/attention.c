@@ -8,7 +8,7 @@
 
 #include "base/exact.h"
 #include "base/prefetch.h"
-#include "kernels/activation.h"
+#include "shaders/definition.h"
 
 #include <math.h>
 
@@ -25,53 +25,60 @@ static void head_norms(const struct model *m, const struct layer_weights *lw, fl
 /* RMSNorms without weights, of heads of hd dimensions that are `stride` apart. */
 static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, uint32_t hd,
                              size_t stride) {
-    for (uint32_t h = 0; h < n_heads; h++, x += stride) {
-        float by = 1.0f / sqrtf(forward_squares(x, hd) / (float)hd + m->hp->rms_eps);
-        for (uint32_t i = 0; i < hd; i++)
-            x[i] = exact_tidy(x[i] * by);
-    }
+    for (uint32_t h = 0; h < n_heads; h++)
+        plain_norm(x + h * stride, hd, m->hp->rms_eps);
 }
 
 /* Norms over the rows of all heads (QK_NORM_ROW). The heads lie on several ranks, so their sums
- * of squares are added exactly: acc [n_tokens, 2] for queries and keys. If two ranks hold a kv
- * head, the one with its first query head counts it. */
-static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
-                      const struct layer_weights *lw) {
+ * of squares are added exactly: acc [n_tokens, 2] for queries and keys. */
+static void row_squares(struct forward_pass *r, struct pool *pool,
+                        const struct layer_weights *lw) {
     struct model *m = r->m;
-    const struct hparams *hp = m->hp;
-    const struct attn_kind *kind = attn_kind_of(m, lw);
-    const struct head_share *own = attn_heads_of(m, lw);
-    uint32_t n = r->step->n_tokens, hd = kind->head_dim,
-             group = kind->n_heads / kind->n_kv_heads;
+    const uint32_t hd = attn_kind_of(m, lw)->head_dim;
     size_t begin, end;
-    forward_host(r, pool);
-    while (pool_claim(pool, n, 1, &begin, &end))
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             int64_t q = 0, k = 0;
             for (uint32_t h = 0; h < attn_n_heads(m, lw); h++)
-                q += forward_fixed(forward_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
-            for (uint32_t h = 0; h < attn_n_kv(m, lw); h++)
-                if ((own->kv_begin + h) * group >= own->begin)
-                    k += forward_fixed(
-                        forward_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
+                q += forward_fixed(lanes16_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
+            for (uint32_t h = !attn_counts_first_kv(m, lw); h < attn_n_kv(m, lw); h++)
+                k += forward_fixed(lanes16_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
             r->acc[2 * t] = q;
             r->acc[2 * t + 1] = k;
         }
-    pool_barrier(pool);
-    if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
-        return false;
-    while (pool_claim(pool, n, 1, &begin, &end))
+}
+
+static void row_norms_by_sums(struct forward_pass *r, struct pool *pool,
+                              const struct layer_weights *lw) {
+    struct model *m = r->m;
+    const struct attn_kind *kind = attn_kind_of(m, lw);
+    const uint32_t hd = kind->head_dim;
+    const float eps = m->hp->rms_eps;
+    size_t begin, end;
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float sums[2];
             m->k->fixed_get(sums, r->acc + 2 * t, 2);
-            float rq = 1.0f / sqrtf(sums[0] / (float)(kind->n_heads * hd) + hp->rms_eps);
-            float rk = 1.0f / sqrtf(sums[1] / (float)(kind->n_kv_heads * hd) + hp->rms_eps);
-            for (uint32_t i = 0; i < attn_n_heads(m, lw) * hd; i++)
-                m->q[t * m->ldq + i] = exact_tidy(m->q[t * m->ldq + i] * rq * lw->q_norm[i]);
-            for (uint32_t i = 0; i < attn_n_kv(m, lw) * hd; i++)
-                m->k_new[t * m->ldk + i] =
-                    exact_tidy(m->k_new[t * m->ldk + i] * rk * lw->k_norm[i]);
+            row_norm(m->q + t * m->ldq, lw->q_norm, attn_n_heads(m, lw) * hd, sums[0],
+                     (float)(kind->n_heads * hd), eps);
+            row_norm(m->k_new + t * m->ldk, lw->k_norm, attn_n_kv(m, lw) * hd, sums[1],
+                     (float)(kind->n_kv_heads * hd), eps);
         }
+}
+
+static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
+                      const struct layer_weights *lw) {
+    if (!on_device(r))
+        row_squares(r, pool, lw);
+    else if (device_records(pool))
+        attn_record_row_squares(r, lw);
+    pool_barrier(pool);
+    if (!forward_team_sum(r, pool, thread, (size_t)r->step->n_tokens * 2))
+        return false;
+    if (!on_device(r))
+        row_norms_by_sums(r, pool, lw);
+    else if (device_records(pool))
+        attn_record_row_norms(r, lw);
     pool_barrier(pool);
     return true;
 }
@@ -87,15 +94,14 @@ static uint8_t *cache_page(const struct forward_pass *r, uint32_t layer,
     return kv_page(&r->m->kv, layer, id);
 }
 
-/* What queries at a position are multiplied with. */
-static float query_growth(const struct query_growth *g, uint32_t pos) {
+float attn_query_growth(const struct query_growth *g, uint32_t pos) {
     double steps = (double)(((uint64_t)pos + g->first) / g->step);
     return (float)(1.0 + (double)g->scale * exact_log64(1.0 + steps));
 }
 
 static void grow_queries(const struct model *m, const struct layer_weights *lw, float *q,
                          uint32_t pos) {
-    float by = query_growth(&m->hp->query_growth, pos);
+    float by = attn_query_growth(&m->hp->query_growth, pos);
     for (uint32_t h = 0; h < attn_n_heads(m, lw); h++)
         forward_scale(q + (size_t)h * attn_q_rows(m, lw), attn_kind_of(m, lw)->head_dim, by);
 }
@@ -147,7 +153,7 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
         head_norms(m, lw, k, n_kv, hd, lw->k_norm);
     }
     turn_heads(m, lw, q, k, angles->cos + at, angles->sin + at);
-    if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
+    if (attn_grows_queries(m, lw))
         grow_queries(m, lw, q, pos);
     if (lw->has_kv)
         m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos),
@@ -593,18 +599,20 @@ static void gate_results(struct forward_pass *r, struct pool *pool,
     uint32_t nh = attn_n_heads(m, lw), hd = attn_kind_of(m, lw)->head_dim,
              vd = hparams_out_dim(m->hp, attn_kind_of(m, lw)),
              dim = hparams_gate_dim(m->hp, attn_kind_of(m, lw));
+    const struct rows gates =
+        dim != 0 ? (struct rows){m->gates, m->ld_gates} : (struct rows){m->q + hd, m->ldq};
+    const size_t apart = dim != 0 ? dim : 2 * hd;
     size_t begin, end;
-    forward_host(r, pool);
+    if (on_device(r)) {
+        if (nh != 0 && device_records(pool))
+            attn_record_gates(r, lw, gates, apart, dim == 1);
+        pool_barrier(pool);
+        return;
+    }
     while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
-        for (size_t i = begin; i < end; i++) {
-            size_t t = i / nh, h = i % nh;
-            float *gate = dim != 0 ? m->gates + t * m->ld_gates + h * dim
-                                   : m->q + t * m->ldq + h * 2 * hd + hd;
-            float *out = m->att + i * vd;
-            sigmoids(m->k, gate, dim == 1 ? 1 : vd);
-            for (uint32_t d = 0; d < vd; d++)
-                out[d] = exact_tidy(out[d] * gate[dim == 1 ? 0 : d]);
-        }
+        for (size_t i = begin; i < end; i++)
+            gate_head(m->k, m->att + i * vd, gates.p + i / nh * gates.ld + i % nh * apart, vd,
+                      dim == 1);
     pool_barrier(pool);
 }
 

@@ -26,6 +26,22 @@ static inline uint32_t attn_q_rows(const struct model *m, const struct layer_wei
     return hparams_q_rows(m->hp, attn_kind_of(m, lw));
 }
 
+/* What queries at a position are multiplied with (hp->query_growth). */
+float attn_query_growth(const struct query_growth *g, uint32_t pos);
+
+static inline bool attn_grows_queries(const struct model *m, const struct layer_weights *lw) {
+    const struct query_growth *g = &m->hp->query_growth;
+    return g->scale != 0.0f && !(g->nope_only && lw->has_rope);
+}
+
+/* Whether this rank counts the squares of its first kv head in a norm over the row: of two that
+ * hold it, the one with its first query head does. */
+static inline bool attn_counts_first_kv(const struct model *m, const struct layer_weights *lw) {
+    const struct attn_kind *kind = attn_kind_of(m, lw);
+    const struct head_share *own = attn_heads_of(m, lw);
+    return own->kv_begin * (kind->n_heads / kind->n_kv_heads) >= own->begin;
+}
+
 /* Of latent attention, of which there is one kind. */
 static inline uint32_t attn_latent_heads(const struct model *m) {
     return m->share->heads[0].end - m->share->heads[0].begin;
@@ -57,6 +73,11 @@ static inline struct attn_io attn_io_of(const struct model *m, const struct laye
 /* attention_device.c, for the thread that records: biases, what attention.c's finish_token() does
  * for all tokens, attention to all positions. */
 bool attn_finish_is_on_device(const struct forward_pass *r, const struct layer_weights *lw);
+/* The two halves of a norm over the row (QK_NORM_ROW), before and after the sum in acc [n, 2]. */
+void attn_record_row_squares(const struct forward_pass *r, const struct layer_weights *lw);
+void attn_record_row_norms(const struct forward_pass *r, const struct layer_weights *lw);
+void attn_record_gates(const struct forward_pass *r, const struct layer_weights *lw,
+                       struct rows gates, size_t gate_stride, bool one);
 void attn_record_biases(const struct forward_pass *r, const struct layer_weights *lw);
 void attn_record_finish(const struct forward_pass *r, const struct layer_weights *lw,
                         uint32_t layer);

@@ -17,6 +17,8 @@ void attn_device_tables(const struct forward_pass *r, const struct layer_weights
                 device_address(d, m->page_ptrs[seq->page_begin + page]);
         for (uint32_t pos = seq->pos; pos < seq->pos + seq->n_tokens; pos++, t++) {
             b->slots[r->first + t] = pos % KV_PAGE;
+            if (attn_grows_queries(m, lw))
+                b->growths[r->first + t] = attn_query_growth(&m->hp->query_growth, pos);
             b->token_pages[at + t] = pages[seq->page_begin + pos / KV_PAGE];
             b->queries[at + t] = (struct shaders_query){.page_begin = seq->page_begin,
                                                         .begin = attn_first_seen(lw, pos + 1),
@@ -26,9 +28,7 @@ void attn_device_tables(const struct forward_pass *r, const struct layer_weights
 }
 
 bool attn_finish_is_on_device(const struct forward_pass *r, const struct layer_weights *lw) {
-    const struct hparams *hp = r->m->hp;
-    return on_device(r) && lw->index == NULL && !hp->v_norm && hp->qk_norm != QK_NORM_PLAIN &&
-           hp->query_growth.scale == 0.0f;
+    return on_device(r) && lw->index == NULL;
 }
 
 static void record_heads(const struct model *m, const struct layer_weights *lw, struct rows q,
@@ -52,6 +52,9 @@ static void record_heads(const struct model *m, const struct layer_weights *lw, 
     if (m->hp->qk_norm == QK_NORM_HEAD_AFTER) {
         shaders_head_norms(s, q, lw->q_norm, hd, n_heads, q_stride, n, eps);
         shaders_head_norms(s, k, lw->k_norm, hd, n_kv, hd, n, eps);
+    } else if (m->hp->qk_norm == QK_NORM_PLAIN && lw->has_rope) {
+        shaders_plain_norms(s, q, hd, n_heads, q_stride, n, eps);
+        shaders_plain_norms(s, k, hd, n_kv, hd, n, eps);
     }
 }
 
@@ -67,13 +70,50 @@ void attn_record_finish(const struct forward_pass *r, const struct layer_weights
     if (kind->v_is_k && v_width != 0)
         shaders_copy(s, v.p, v.ld * sizeof *v.p, k.p, k.ld * sizeof *k.p, v_width * sizeof *v.p,
                      n);
+    if (m->hp->v_norm)
+        shaders_plain_norms(s, v, kind->v_dim, n_kv, kind->v_dim, n, m->hp->rms_eps);
     if (m->hp->value_scale != 1.0f && v_width != 0)
         shaders_scale(s, v, m->hp->value_scale, v_width, n);
     record_heads(m, lw, q, k, n, (size_t)r->first * m->angles[lw->attn]->n_pairs);
+    if (attn_grows_queries(m, lw)) {
+        const struct shaders_heads heads = {q, attn_q_rows(m, lw), kind->head_dim,
+                                            attn_n_heads(m, lw), n};
+        shaders_scale_heads(s, &heads, b->growths + r->first);
+    }
     if (n_kv != 0)
         shaders_kv_store(s, &m->kv.layers[layer].shape, k, v,
                          b->token_pages + (size_t)layer * m->cfg.n_tokens_max + r->first,
                          b->slots + r->first, n);
+}
+
+void attn_record_row_squares(const struct forward_pass *r, const struct layer_weights *lw) {
+    const struct model *m = r->m;
+    const uint32_t hd = attn_kind_of(m, lw)->head_dim, n = r->step->n_tokens,
+                   n_kv = attn_n_kv(m, lw), skip = n_kv != 0 && !attn_counts_first_kv(m, lw);
+    const struct rows q = {m->q, m->ldq}, k = {m->k_new + (size_t)skip * hd, m->ldk};
+    shaders_row_squares(m->shaders, r->acc, 2, q, hd, attn_n_heads(m, lw), n);
+    shaders_row_squares(m->shaders, r->acc + 1, 2, k, hd, n_kv - skip, n);
+}
+
+void attn_record_row_norms(const struct forward_pass *r, const struct layer_weights *lw) {
+    const struct model *m = r->m;
+    const struct attn_kind *kind = attn_kind_of(m, lw);
+    const uint32_t hd = kind->head_dim, n = r->step->n_tokens;
+    const struct rows q = {m->q, m->ldq}, k = {m->k_new, m->ldk};
+    const float eps = m->hp->rms_eps;
+    shaders_row_norm(m->shaders, q, r->acc, 2, lw->q_norm, attn_n_heads(m, lw) * hd,
+                     (float)(kind->n_heads * hd), n, eps);
+    shaders_row_norm(m->shaders, k, r->acc + 1, 2, lw->k_norm, attn_n_kv(m, lw) * hd,
+                     (float)(kind->n_kv_heads * hd), n, eps);
+}
+
+void attn_record_gates(const struct forward_pass *r, const struct layer_weights *lw,
+                       struct rows gates, size_t gate_stride, bool one) {
+    const struct model *m = r->m;
+    const uint32_t vd = hparams_out_dim(m->hp, attn_kind_of(m, lw)), nh = attn_n_heads(m, lw);
+    const struct shaders_heads heads = {
+        {m->att, (size_t)nh * vd}, vd, vd, nh, r->step->n_tokens};
+    shaders_gate_heads(m->shaders, &heads, gates, gate_stride, one);
 }
 
 void attn_record_biases(const struct forward_pass *r, const struct layer_weights *lw) {

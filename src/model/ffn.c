@@ -4,8 +4,8 @@
  * A thread computes rows of gate and the same rows of up, and makes the down product's input
  * from them while they are in near caches. Results of [n_tokens, n_ff] are never written to
  * memory in f32. */
-#include "kernels/activation.h"
 #include "model/on_device.h"
+#include "shaders/definition.h"
 
 #include <math.h>
 
@@ -122,7 +122,7 @@ static void gate_sums(const float *gate, uint32_t n, uint32_t segment, int64_t *
         for (uint32_t i = 0; i < segment; i++)
             sum += gate[at + i];
         sums[0] += forward_fixed(sum);
-        sums[1] += forward_fixed(forward_squares(gate + at, segment));
+        sums[1] += forward_fixed(lanes16_squares(gate + at, segment));
     }
 }
 

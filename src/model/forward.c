@@ -347,13 +347,6 @@ int64_t forward_fixed(float x) {
     return llrintf(x * (float)(1 << FIXED_BITS));
 }
 
-float forward_squares(const float *x, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] += x[i] * x[i];
-    return exact_sum_lanes(lanes);
-}
-
 static void add_bias(struct forward_pass *r, struct pool *pool, const float *bias) {
     struct model *m = r->m;
     size_t begin, end;

@@ -130,13 +130,9 @@ static inline void forward_scale(float *x, uint32_t n, float by) {
         x[i] = exact_tidy(x[i] * by);
 }
 
-/* The sum of x [n], over 16 lanes and the fixed tree. */
-float forward_sum(const float *x, uint32_t n);
 /* y = the norm of the residual stream x, both [n_embd], times w: rmsnorm(); of an architecture with
  * layer_norm, of x less its mean. y may be x. */
 void forward_norm(const struct model *m, float *y, const float *x, const float *w);
-/* Sum of squares of x [n], over 16 lanes and the fixed tree. */
-float forward_squares(const float *x, uint32_t n);
 
 /* residual.c: this rank's tokens of the residual stream, from a sum in acc to the packed x_act of
  * the next products. A layer begins by adding what the one before gave; layer: of the stage. */

@@ -10,8 +10,8 @@
  * indexer. */
 #include "model/forward.h"
 
-#include "base/exact.h"
 #include "base/mem.h"
+#include "shaders/definition.h"
 
 #include <math.h>
 
@@ -134,10 +134,10 @@ size_t indexer_rows(const struct model *m, const struct layer_weights *lw,
 }
 
 static void layer_norm(float *x, uint32_t n, const float *w, const float *bias) {
-    float mean = forward_sum(x, n) / (float)n;
+    float mean = lanes16_sum(x, n) / (float)n;
     for (uint32_t i = 0; i < n; i++)
         x[i] = exact_tidy(x[i] - mean);
-    float by = 1.0f / sqrtf(forward_squares(x, n) / (float)n + LAYER_NORM_EPS);
+    float by = 1.0f / sqrtf(lanes16_squares(x, n) / (float)n + LAYER_NORM_EPS);
     for (uint32_t i = 0; i < n; i++)
         x[i] = exact_tidy(x[i] * by * w[i] + bias[i]);
 }

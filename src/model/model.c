@@ -421,6 +421,7 @@ static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
     want(lay, &b->token_pages, n_layers * n, sizeof *b->token_pages);
     want(lay, &b->slots, n, sizeof *b->slots);
+    want(lay, &b->growths, n, sizeof *b->growths);
     want(lay, &b->queries, n_layers * n, sizeof *b->queries);
 }
 

@@ -195,6 +195,7 @@ struct device_buffers {
     uint64_t *pages;               /* [n_layers, n_pages_max] of a layer's cache */
     uint64_t *token_pages;         /* [n_layers, n]: where a token's keys and values go */
     uint32_t *slots;               /* [n]: and in which position of that page */
+    float *growths;                /* [n]: what queries are multiplied with */
     struct shaders_query *queries; /* [n_layers, n] */
     float *embeddings;             /* [n, n_embd] for x, which is the device's alone; or NULL */
     float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */

@@ -93,6 +93,16 @@ void device_record_pack(struct shaders *s, const struct acts *a, const float *x,
         shaders_act_pack(s, &a->q8, x, ldx);
 }
 
+void device_record_norm(const struct model *m, struct rows y, struct rows x, const float *w,
+                        uint32_t n) {
+    const uint32_t e = m->hp->n_embd;
+    if (m->hp->arch->layer_norm) {
+        shaders_center(m->shaders, y, x, e, n);
+        x = y;
+    }
+    shaders_rmsnorm(m->shaders, y, x, w, e, n, m->hp->rms_eps);
+}
+
 void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
                  const float *x, size_t ldx) {
     if (a->f32.n_tokens != 0 && device_records(pool))
@@ -147,15 +157,13 @@ static bool layer_is_whole(const struct model *m, const struct layer_weights *lw
     return lw->recurrent == NULL && lw->index == NULL && !lw->chooses &&
            lw->compressed == NULL && !lw->sparse && lw->attn_hyper.scale == NULL &&
            lw->ffn_hyper.scale == NULL && lw->attn_score == NULL && lw->ffn_score == NULL &&
-           (lw->moe == NULL || (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input));
+           (lw->moe == NULL || (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input &&
+                                lw->moe_norm == NULL && !m->hp->parallel_blocks));
 }
 
 static bool device_does_all(const struct model *m) {
     const struct hparams *hp = m->hp;
-    bool all = !hp->arch->layer_norm && hp->qk_norm != QK_NORM_ROW &&
-               hp->qk_norm != QK_NORM_PLAIN && !hp->v_norm && hp->query_growth.scale == 0.0f &&
-               hp->attn_gate == ATTN_GATE_NONE && hp->n_streams == 0 &&
-               hp->n_layer_input == 0 && !hp->parallel_blocks;
+    bool all = hp->n_streams == 0 && hp->n_layer_input == 0;
     for (uint32_t i = 0; i < m->w.n_layers; i++)
         all &= layer_is_whole(m, &m->w.layers[i]);
     return all;

@@ -20,6 +20,10 @@ bool device_records(struct pool *pool);
 /* The thread that records: packs a from x [n_tokens, ldx] in each form. */
 void device_record_pack(struct shaders *s, const struct acts *a, const float *x, size_t ldx);
 
+/* The same thread: forward_norm() of n rows. */
+void device_record_norm(const struct model *m, struct rows y, struct rows x, const float *w,
+                        uint32_t n);
+
 /* As the functions of forward.h and ffn.c whose names they have. Each ends with a barrier. */
 void device_products(struct forward_pass *r, struct pool *pool, const struct product *list,
                      size_t n);

@@ -155,7 +155,7 @@ static void norm_outputs_on_device(struct forward_pass *r, struct pool *pool, ui
     for (uint32_t i = 0; records && i < n; i++) {
         const struct rows x = {m->x + (size_t)r->whole->outputs[first + i] * e, e},
                           row = {m->out_rows + (size_t)i * e, e};
-        shaders_rmsnorm(m->shaders, row, x, m->w.output_norm, e, 1, m->hp->rms_eps);
+        device_record_norm(m, row, x, m->w.output_norm, 1);
     }
     if (records && !r->whole->hidden && m->hp->logit_scale != 1.0f)
         shaders_scale(m->shaders, out, m->hp->logit_scale, e, n);
@@ -169,7 +169,7 @@ bool output_rows(struct forward_pass *r, struct pool *pool, int thread, uint32_t
     if (m->share->last_stage) {
         if (thread == 0)
             forward_acts_set_tokens(&m->x_act, n);
-        if (on_device(r) && m->w.output_score == NULL && !m->hp->arch->layer_norm)
+        if (on_device(r) && m->w.output_score == NULL)
             norm_outputs_on_device(r, pool, first, n);
         else
             norm_outputs(r, pool, first, n);

@@ -6,8 +6,7 @@
  * output product. */
 #include "model/forward.h"
 
-#include "base/exact.h"
-#include "kernels/activation.h"
+#include "shaders/definition.h"
 
 #include <math.h>
 
@@ -315,7 +314,7 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
             memset(sums, 0, p->n_groups * sizeof *sums);
             for (uint32_t i = 0; i < lay->n_heads; i++)
                 sums[(lay->first_unit + i) / per] +=
-                    forward_fixed(forward_squares(out + (size_t)i * v_dim, v_dim));
+                    forward_fixed(lanes16_squares(out + (size_t)i * v_dim, v_dim));
         }
     pool_barrier(pool);
     if (!m->recurrent.groups_whole &&

@@ -3,24 +3,15 @@
  * a sharded step each rank does this for its own tokens. */
 #include "model/on_device.h"
 
-#include "base/exact.h"
 #include "base/prefetch.h"
+#include "shaders/definition.h"
 
 #include <math.h>
-
-float forward_sum(const float *x, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] += x[i];
-    return exact_sum_lanes(lanes);
-}
 
 void forward_norm(const struct model *m, float *y, const float *x, const float *w) {
     const uint32_t e = m->hp->n_embd;
     if (m->hp->arch->layer_norm) {
-        const float mean = forward_sum(x, e) / (float)e;
-        for (uint32_t i = 0; i < e; i++)
-            y[i] = exact_tidy(x[i] - mean);
+        center(y, x, e);
         x = y;
     }
     m->k->rmsnorm(y, x, w, e, m->hp->rms_eps);
@@ -104,7 +95,7 @@ static void record_norm(const struct forward_pass *r, const struct result *res,
     if (res != NULL)
         record_result(r, res);
     if (w != NULL)
-        shaders_rmsnorm(m->shaders, y, x, w, e, r->mine.n, m->hp->rms_eps);
+        device_record_norm(m, y, x, w, r->mine.n);
     else
         shaders_copy(m->shaders, y.p, e * sizeof *y.p, x.p, e * sizeof *x.p, e * sizeof *x.p,
                      r->mine.n);
@@ -140,7 +131,7 @@ static void norm_pack(struct forward_pass *r, struct pool *pool, const struct re
     const struct acts packed = forward_acts_part(&m->x_act, mine.begin, mine.n);
     uint32_t e = m->hp->n_embd;
     size_t begin, end;
-    if (on_device(r) && mixed->score == NULL && !m->hp->arch->layer_norm) {
+    if (on_device(r) && mixed->score == NULL) {
         if (mine.n != 0 && device_records(pool))
             record_norm(r, res, w);
         pool_barrier(pool);
@@ -211,7 +202,14 @@ static void keep_beside(struct forward_pass *r, struct pool *pool) {
     const struct tokens mine = r->mine;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
-    forward_host(r, pool);
+    if (on_device(r)) {
+        if (mine.n != 0 && device_records(pool))
+            shaders_copy(m->shaders, m->beside + (size_t)(r->first + mine.begin) * e,
+                         e * sizeof *m->beside, m->normed + (size_t)mine.begin * e,
+                         e * sizeof *m->normed, e * sizeof *m->normed, mine.n);
+        pool_barrier(pool);
+        return;
+    }
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
             memcpy(m->beside + (r->first + t) * e, m->normed + t * e, e * sizeof *m->beside);

@@ -10,8 +10,8 @@
  * All of it is of single tokens and whole on every rank. */
 #include "model/forward.h"
 
-#include "base/exact.h"
 #include "base/util.h"
+#include "shaders/definition.h"
 
 #include <math.h>
 
@@ -37,7 +37,7 @@ static void modalities(const struct model *m, const struct stream_weights *w, co
 
 /* s *= length of `like` / length of s */
 static void set_length(float *s, const float *like, uint32_t n) {
-    const float own = forward_squares(s, n), wanted = forward_squares(like, n);
+    const float own = lanes16_squares(s, n), wanted = lanes16_squares(like, n);
     forward_scale(s, n, own > 0.0f ? sqrtf(wanted) / sqrtf(own) : 0.0f);
 }
 

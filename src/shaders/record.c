@@ -132,6 +132,49 @@ void shaders_head_norms(struct shaders *s, struct rows x, const float *w, uint32
     norms(s, x, x, w, head_dim, n_heads, stride, n_tokens, eps);
 }
 
+enum lanes16_op { CENTER, PLAIN_NORM }; /* lanes16.comp */
+
+static void lanes16(struct shaders *s, enum lanes16_op op, struct rows y, struct rows x,
+                    size_t stride, uint32_t n, uint32_t n_heads, uint32_t n_tokens, float eps) {
+    struct {
+        uint64_t y, x;
+        uint32_t ldy, ldx, stride, n, op;
+        float eps;
+    } push = {at(s, y.p), at(s, x.p), ld(y.ld), ld(x.ld), ld(stride), n, op, eps};
+    RUN(s, SHADER_LANES16, push, n_heads, n_tokens);
+}
+
+void shaders_center(struct shaders *s, struct rows y, struct rows x, uint32_t n,
+                    uint32_t n_rows) {
+    lanes16(s, CENTER, y, x, 0, n, 1, n_rows, 0);
+}
+
+void shaders_plain_norms(struct shaders *s, struct rows x, uint32_t head_dim, uint32_t n_heads,
+                         size_t stride, uint32_t n_tokens, float eps) {
+    lanes16(s, PLAIN_NORM, x, x, stride, head_dim, n_heads, n_tokens, eps);
+}
+
+struct row_norm_push { /* row_norm.comp */
+    uint64_t x, sums, w;
+    uint32_t ldx, ld_sums, head_dim, n_heads;
+    enum { SQUARES, NORM } op;
+    float count, eps;
+};
+
+void shaders_row_squares(struct shaders *s, int64_t *sums, size_t ld_sums, struct rows x,
+                         uint32_t head_dim, uint32_t n_heads, uint32_t n_tokens) {
+    struct row_norm_push push = {at(s, x.p), at(s, sums), 0,       ld(x.ld), ld(ld_sums),
+                                 head_dim,   n_heads,     SQUARES, 0,        0};
+    RUN(s, SHADER_ROW_NORM, push, n_tokens, 1);
+}
+
+void shaders_row_norm(struct shaders *s, struct rows x, const int64_t *sums, size_t ld_sums,
+                      const float *w, uint32_t n, float count, uint32_t n_tokens, float eps) {
+    struct row_norm_push push = {at(s, x.p), at(s, sums), at(s, w), ld(x.ld), ld(ld_sums),
+                                 n,          1,           NORM,     count,    eps};
+    RUN(s, SHADER_ROW_NORM, push, n_tokens, 1);
+}
+
 /* ---- vectors ----------------------------------------------------------------------------- */
 
 enum vector_op {
@@ -254,6 +297,29 @@ bool shaders_activate(struct shaders *s, enum ffn_act act, struct situ_params si
     touches_floats(s, act == FFN_RELU2 ? NULL : up.p, n, n_rows);
     RUN(s, SHADER_ACTIVATE, push, div_up(n, VECTOR_LANES), n_rows);
     return true;
+}
+
+enum heads_op { GATE_VALUES, GATE_HEADS, SCALE_HEADS }; /* heads.comp */
+
+static void heads(struct shaders *s, enum heads_op op, const struct shaders_heads *h,
+                  const float *by, size_t ld_by, size_t stride_by) {
+    struct {
+        uint64_t x, by;
+        uint32_t ldx, ld_by, stride, stride_by, n, op;
+    } push = {at(s, h->x.p), at(s, by),     ld(h->x.ld), ld(ld_by),
+              ld(h->stride), ld(stride_by), h->dim,      op};
+    if (h->n_heads != 0)
+        device_run(s->d, s->kernels[SHADER_HEADS], &push, sizeof push,
+                   (uint32_t)div_up(h->dim, 64), h->n_heads, h->n_tokens);
+}
+
+void shaders_gate_heads(struct shaders *s, const struct shaders_heads *h, struct rows gates,
+                        size_t gate_stride, bool one) {
+    heads(s, one ? GATE_HEADS : GATE_VALUES, h, gates.p, gates.ld, gate_stride);
+}
+
+void shaders_scale_heads(struct shaders *s, const struct shaders_heads *h, const float *by) {
+    heads(s, SCALE_HEADS, h, by, 1, 0);
 }
 
 /* ---- the cache, attention ---------------------------------------------------------------- */

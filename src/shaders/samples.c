@@ -169,3 +169,41 @@ void samples_tiles(const struct wmat *w, uint8_t *tiles, uint64_t seed) {
             fill_coded(w, tile, seed, &counter);
     }
 }
+
+int64_t samples_fixed_of(float x) {
+    const double v = isnan(x) ? 0x1p48 : (double)x * 0x1p24;
+    return (int64_t)rint(v < 0x1p48 ? v > -0x1p48 ? v : -0x1p48 : 0x1p48);
+}
+
+/* The next n bytes of *at, or of a size that is counted from NULL. */
+static void *take_bytes(uint8_t *base, size_t *used, size_t n) {
+    uint8_t *p = base != NULL ? base + *used : NULL;
+    *used += round_up(n, CACHE_LINE);
+    return p;
+}
+
+static size_t place_act(struct act *a, uint8_t *at) {
+    const size_t n = (size_t)a->n_tokens * a->n_cols, n_blocks = n / ACT_BLOCK;
+    size_t used = 0;
+    if (a->kind == ACT_F32) {
+        a->f = take_bytes(at, &used, n * sizeof *a->f);
+        return used;
+    }
+    a->q = take_bytes(at, &used, n);
+    a->d = take_bytes(at, &used, n_blocks * sizeof *a->d);
+    a->sums = take_bytes(at, &used, n_blocks * sizeof *a->sums);
+    a->start = take_bytes(at, &used, n_blocks * sizeof *a->start);
+    a->s = take_bytes(at, &used, n_blocks * sizeof *a->s);
+    return used;
+}
+
+size_t samples_act_bytes(enum act_kind kind, uint32_t n_tokens, uint32_t n_cols) {
+    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
+    return place_act(&a, NULL);
+}
+
+struct act samples_act_at(uint8_t *at, enum act_kind kind, uint32_t n_tokens, uint32_t n_cols) {
+    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
+    place_act(&a, at);
+    return a;
+}

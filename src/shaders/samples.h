@@ -21,6 +21,13 @@ void samples_tokens(float *x, uint32_t n_tokens, uint32_t n_cols, uint64_t seed)
 /* Integers of any size: sums of fixed point. */
 void samples_fixed(int64_t *x, size_t n, uint64_t seed);
 
+/* The fixed point of x, as products round to it: by f64, in which x * 2^24 is exact. */
+int64_t samples_fixed_of(float x);
+
+/* Activations whose values lie in memory of so many bytes at `at`, which is aligned to 64. */
+size_t samples_act_bytes(enum act_kind kind, uint32_t n_tokens, uint32_t n_cols);
+struct act samples_act_at(uint8_t *at, enum act_kind kind, uint32_t n_tokens, uint32_t n_cols);
+
 /* Fills the tiles of w: any codes, finite scales; some scales are 0, tiny or large. Of floats,
  * one row has huge ones. */
 void samples_tiles(const struct wmat *w, uint8_t *tiles, uint64_t seed);

@@ -3,6 +3,7 @@
  * or compares otherwise is found here, and its device is not used. */
 #include "base/mem.h"
 #include "base/util.h"
+#include "shaders/definition.h"
 #include "shaders/samples.h"
 #include "shaders/shaders_impl.h"
 
@@ -102,18 +103,8 @@ static enum status test_end(struct test *t, struct err *err) {
 
 static struct act take_act(struct test *t, enum act_kind kind, uint32_t n_tokens,
                            uint32_t n_cols) {
-    size_t n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
-    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
-    if (kind == ACT_F32) {
-        a.f = take(t, n * sizeof *a.f);
-        return a;
-    }
-    a.q = take(t, n);
-    a.d = take(t, n_blocks * sizeof *a.d);
-    a.sums = take(t, n_blocks * sizeof *a.sums);
-    a.start = take(t, n_blocks * sizeof *a.start);
-    a.s = take(t, n_blocks * sizeof *a.s);
-    return a;
+    uint8_t *at = take(t, samples_act_bytes(kind, n_tokens, n_cols));
+    return samples_act_at(at, kind, n_tokens, n_cols);
 }
 
 static void expect_act(struct test *t, const struct act *got, const struct act *want) {
@@ -206,6 +197,48 @@ static enum status test_rmsnorm(struct test *t, struct err *err) {
     return test_end(t, err);
 }
 
+static enum status test_lanes16(struct test *t, struct err *err) {
+    enum { HEAD = 50, HEADS = WIDTH / HEAD };
+    test_begin(t, shader_name(SHADER_LANES16));
+    float *x = take(t, WIDTH * sizeof *x), *got = take(t, WIDTH * sizeof *got);
+    float *want = take(t, WIDTH * sizeof *want);
+    samples_mild(x, WIDTH, 20);
+    samples_floats(x, HEAD, 20); /* one with huge values */
+    float *heads = take_copy(t, x, WIDTH * sizeof *x), *want_heads;
+    want_heads = take_copy(t, x, WIDTH * sizeof *x);
+    center(want, x, WIDTH);
+    for (uint32_t h = 0; h < HEADS; h++)
+        plain_norm(want_heads + (size_t)h * HEAD, HEAD, 1e-5f);
+    shaders_center(t->s, (struct rows){got, WIDTH}, (struct rows){x, WIDTH}, WIDTH, 1);
+    shaders_plain_norms(t->s, (struct rows){heads, WIDTH}, HEAD, HEADS, HEAD, 1, 1e-5f);
+    expect_floats(t, got, want, WIDTH);
+    expect_floats(t, heads, want_heads, WIDTH);
+    return test_end(t, err);
+}
+
+/* 20 heads, so that some of the lanes take several. */
+static enum status test_row_norm(struct test *t, struct err *err) {
+    enum { ROWS = 10, HEADS = 20, HEAD = 17, ROW = HEADS * HEAD, ALL = ROWS * ROW };
+    test_begin(t, shader_name(SHADER_ROW_NORM));
+    float *x = take(t, ALL * sizeof *x), *w = take_floats(t, ROW, 21), sum;
+    int64_t *got = take(t, ROWS * sizeof *got), *want = take(t, ROWS * sizeof *want);
+    samples_mild(x, ALL, 22);
+    float *want_x = take_copy(t, x, ALL * sizeof *x);
+    for (size_t r = 0; r < ROWS; r++) {
+        want[r] = 0;
+        for (size_t h = 0; h < HEADS; h++)
+            want[r] += samples_fixed_of(lanes16_squares(x + r * ROW + h * HEAD, HEAD));
+        t->definition->fixed_get(&sum, &want[r], 1);
+        row_norm(want_x + r * ROW, w, ROW, sum, 3 * ROW, 1e-6f);
+    }
+    const struct rows rows = {x, ROW};
+    shaders_row_squares(t->s, got, 1, rows, HEAD, HEADS, ROWS);
+    shaders_row_norm(t->s, rows, got, 1, w, ROW, 3 * ROW, ROWS, 1e-6f);
+    expect_bytes(t, got, want, ROWS * sizeof *got);
+    expect_floats(t, x, want_x, ALL);
+    return test_end(t, err);
+}
+
 static enum status test_fixed(struct test *t, struct err *err) {
     test_begin(t, "fixed point");
     int64_t *acc = take(t, WIDTH * sizeof *acc), *want_acc;
@@ -293,6 +326,28 @@ static enum status test_activate(struct test *t, struct err *err) {
         shaders_activate(t->s, kind, situ, limit, (struct rows){gate, WIDTH},
                          (struct rows){up, WIDTH}, WIDTH, 1);
         expect_floats(t, gate, want, WIDTH);
+    }
+    return test_end(t, err);
+}
+
+static enum status test_heads(struct test *t, struct err *err) {
+    enum { DIM = 100, HEADS = WIDTH / DIM };
+    test_begin(t, shader_name(SHADER_HEADS));
+    for (int op = 0; op < 3; op++) { /* a gate for each value, for each head; a number */
+        float *x = take_floats(t, WIDTH, 55), *by = take_exponents(t, 56 + (uint64_t)op);
+        float *want = take_copy(t, x, WIDTH * sizeof *x), *gates;
+        const struct shaders_heads heads = {{x, WIDTH}, DIM, DIM, HEADS, 1};
+        const uint32_t apart = op == 0 ? DIM : 1;
+        gates = take_copy(t, by, WIDTH * sizeof *by);
+        for (uint32_t h = 0; h < HEADS && op < 2; h++)
+            gate_head(t->definition, want + h * DIM, gates + h * apart, DIM, op == 1);
+        for (uint32_t i = 0; i < WIDTH && op == 2; i++)
+            want[i] = exact_tidy(want[i] * by[3]);
+        if (op < 2)
+            shaders_gate_heads(t->s, &heads, (struct rows){by, WIDTH}, apart, op == 1);
+        else
+            shaders_scale_heads(t->s, &heads, by + 3);
+        expect_floats(t, x, want, WIDTH);
     }
     return test_end(t, err);
 }
@@ -417,8 +472,8 @@ static void close_memory(struct test *t) {
 
 enum status shaders_test(struct shaders *s, struct err *err) {
     static enum status (*const tests[])(struct test *, struct err *) = {
-        test_act_pack, test_rmsnorm,  test_fixed, test_vectors,
-        test_softcap,  test_activate, test_rope,
+        test_act_pack, test_rmsnorm, test_lanes16,  test_row_norm, test_fixed,
+        test_vectors,  test_softcap, test_activate, test_heads,    test_rope,
     };
     struct test t;
     enum status st = open_memory(&t, s, err);

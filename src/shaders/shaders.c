@@ -18,6 +18,9 @@ static const char *const names[SHADER_N] = {
     [SHADER_ROPE] = "rope",
     [SHADER_ACTIVATE] = "activate",
     [SHADER_KV_STORE] = "kv_store",
+    [SHADER_HEADS] = "gates of heads",
+    [SHADER_LANES16] = "norm of 16 lanes",
+    [SHADER_ROW_NORM] = "norm of a row of heads",
     [SHADER_ATTENTION_MERGE] = "attention_merge",
     [SHADER_ATTENTION + KV_F16] = "attention f16",
     [SHADER_ATTENTION + KV_F32] = "attention f32",
@@ -86,14 +89,18 @@ EXTERN_PAIR(copy)
 EXTERN_PAIR(rope)
 EXTERN_PAIR(activate)
 EXTERN_PAIR(kv_store)
+EXTERN_PAIR(heads)
+EXTERN_PAIR(lanes16)
+EXTERN_PAIR(row_norm)
 EXTERN_PAIR(attention)
 EXTERN_PAIR(attention_merge)
 EXTERN_PAIR(matmul)
 EXTERN_PAIR(matmul_dot)
 
 static const struct code codes[SHADER_ATTENTION + 1] = {
-    PAIR(act_pack), PAIR(rmsnorm),  PAIR(vector),          PAIR(copy),      PAIR(rope),
-    PAIR(activate), PAIR(kv_store), PAIR(attention_merge), PAIR(attention),
+    PAIR(act_pack), PAIR(rmsnorm),  PAIR(vector),          PAIR(copy),
+    PAIR(rope),     PAIR(activate), PAIR(kv_store),        PAIR(heads),
+    PAIR(lanes16),  PAIR(row_norm), PAIR(attention_merge), PAIR(attention),
 };
 static const struct code product_code = {
     {matmul_spv, matmul_f64_spv, matmul_dot_spv, matmul_dot_f64_spv},

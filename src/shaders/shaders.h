@@ -62,6 +62,30 @@ void shaders_rmsnorm(struct shaders *s, struct rows y, struct rows x, const floa
 void shaders_head_norms(struct shaders *s, struct rows x, const float *w, uint32_t head_dim,
                         uint32_t n_heads, size_t stride, uint32_t n_tokens, float eps);
 
+/* definition.h's center() of n_rows rows of n, and plain_norm() of n_heads heads of each token. */
+void shaders_center(struct shaders *s, struct rows y, struct rows x, uint32_t n,
+                    uint32_t n_rows);
+void shaders_plain_norms(struct shaders *s, struct rows x, uint32_t head_dim, uint32_t n_heads,
+                         size_t stride, uint32_t n_tokens, float eps);
+
+/* Of a row of heads close together: sums[t * ld_sums] = the squares of each head of token t, in
+ * fixed point; row_norm() by the square root of such a sum. */
+void shaders_row_squares(struct shaders *s, int64_t *sums, size_t ld_sums, struct rows x,
+                         uint32_t head_dim, uint32_t n_heads, uint32_t n_tokens);
+void shaders_row_norm(struct shaders *s, struct rows x, const int64_t *sums, size_t ld_sums,
+                      const float *w, uint32_t n, float count, uint32_t n_tokens, float eps);
+
+/* gate_head() of the heads of each token, stride floats apart; the gates are not written. Each
+ * value of a head times its token's number: by [n_tokens]. */
+struct shaders_heads {
+    struct rows x;
+    size_t stride;
+    uint32_t dim, n_heads, n_tokens;
+};
+void shaders_gate_heads(struct shaders *s, const struct shaders_heads *h, struct rows gates,
+                        size_t gate_stride, bool one);
+void shaders_scale_heads(struct shaders *s, const struct shaders_heads *h, const float *by);
+
 /* fixed_add(), fixed_get(), add() and x *= by of n_rows rows of n. shaders_add_vector(): the
  * same row [n] to each. */
 void shaders_fixed_add(struct shaders *s, struct rows x, const int64_t *acc, size_t ld_acc,

@@ -13,6 +13,9 @@ enum shader {
     SHADER_ROPE,
     SHADER_ACTIVATE,
     SHADER_KV_STORE,
+    SHADER_HEADS,
+    SHADER_LANES16,
+    SHADER_ROW_NORM,
     SHADER_ATTENTION_MERGE,
     SHADER_ATTENTION, /* and the next: by enum kv_type */
     SHADER_N = SHADER_ATTENTION + KV_N_TYPES

@@ -62,6 +62,11 @@ for layout in "${layouts[@]}"; do # each layout with each cache, of one model
         compare "${models[0]}" "$layout" "$type" 7 ""
     done
 done
+mkdir made && python3 "$SOURCE_DIR/tests/support/reference.py" models made >made.out || fail "reference.py: $(cat made.out)"
+for chunk in 1 512; do # LayerNorm, and blocks side by side: no golden model has them
+    compare made/cohere2.gguf "${layouts[0]}" f32 $chunk unified
+    compare made/cohere2.gguf "${layouts[2]}" f16 $chunk ""
+done
 # What Apple's devices lack, all at once, and subnormals flushed: a model of each form, and of each fourth kind of weights.
 export LOCKSTEP_DEVICE_PROFILE=apple
 i=0

@@ -5,6 +5,7 @@
 #include "kernel_fixture.h"
 
 #include "base/mem.h"
+#include "shaders/definition.h"
 #include "shaders/samples.h"
 #include "shaders/shaders.h"
 
@@ -99,18 +100,8 @@ static const uint32_t token_counts[] = {1, 2, 11, 12, 13, 25};
 
 static struct act take_act(struct on *on, enum act_kind kind, uint32_t n_tokens,
                            uint32_t n_cols) {
-    size_t n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
-    struct act a = {.kind = kind, .n_tokens = n_tokens, .n_cols = n_cols};
-    if (kind == ACT_F32) {
-        a.f = take(on, n * sizeof *a.f);
-        return a;
-    }
-    a.q = take(on, n);
-    a.d = take(on, n_blocks * sizeof *a.d);
-    a.sums = take(on, n_blocks * sizeof *a.sums);
-    a.start = take(on, n_blocks * sizeof *a.start);
-    a.s = take(on, n_blocks * sizeof *a.s);
-    return a;
+    uint8_t *at = take(on, samples_act_bytes(kind, n_tokens, n_cols));
+    return samples_act_at(at, kind, n_tokens, n_cols);
 }
 
 static void check_act_pack(struct on *on, enum act_kind kind, uint32_t n_tokens,
@@ -260,6 +251,74 @@ static void check_head_norms(struct on *on, uint32_t head_dim) {
     compare(on, x, want, TOKENS * ld, "norms of heads");
 }
 
+/* LayerNorm's first half, and norms without weights: heads that are apart. */
+static void check_lanes16(struct on *on, uint32_t n) {
+    enum { HEADS = 3 };
+    size_t stride = n + 1, ld = HEADS * stride + 2, all = ROWS * ld * 4;
+    float *x = take_floats(on, ROWS * ld, n + 20), *heads, *want_heads, *got, *want;
+    samples_mild(x, 2 * ld, n);
+    heads = take_copy(on, x, all), want_heads = take_copy(on, x, all);
+    got = take_copy(on, x, all), want = take_copy(on, x, all);
+    for (size_t r = 0; r < ROWS; r++) {
+        center(want + r * ld, x + r * ld, n);
+        for (size_t h = 0; h < HEADS; h++)
+            plain_norm(want_heads + r * ld + h * stride, n, 1e-5f);
+    }
+    shaders_center(on->s, (struct rows){got, ld}, (struct rows){x, ld}, n, ROWS);
+    shaders_plain_norms(on->s, (struct rows){heads, ld}, n, HEADS, stride, ROWS, 1e-5f);
+    finish(on);
+    compare(on, got, want, ROWS * ld, "rows less their mean");
+    compare(on, heads, want_heads, ROWS * ld, "norms without weights");
+}
+
+/* A norm over the row of 1, 16 and 37 heads; none: the sum is 0. */
+static void check_row_norm(struct on *on, uint32_t head_dim, uint32_t n_heads) {
+    const uint32_t n = head_dim * n_heads, ld = n + 3;
+    float *x = take_floats(on, ROWS * ld, n), *w = take_floats(on, ld, n + 1);
+    int64_t *got = take(on, ROWS * 2 * 8), *want = take(on, ROWS * 2 * 8);
+    samples_mild(x, (size_t)2 * ld, n);
+    float *want_x = take_copy(on, x, ROWS * ld * sizeof *x);
+    for (size_t r = 0; r < ROWS; r++) {
+        float sum;
+        got[2 * r + 1] = want[2 * r + 1] = -5;
+        want[2 * r] = 0;
+        for (uint32_t h = 0; h < n_heads; h++)
+            want[2 * r] +=
+                samples_fixed_of(lanes16_squares(x + r * ld + (size_t)h * head_dim, head_dim));
+        definition()->fixed_get(&sum, &want[2 * r], 1);
+        row_norm(want_x + r * ld, w, n, sum, (float)(2 * n + 1), 1e-6f);
+    }
+    const struct rows rows = {x, ld};
+    shaders_row_squares(on->s, got, 2, rows, head_dim, n_heads, ROWS);
+    shaders_row_norm(on->s, rows, got, 2, w, n, (float)(2 * n + 1), ROWS, 1e-6f);
+    finish(on);
+    compare_bytes(on, got, want, ROWS * 2 * 8, "squares of a row's heads");
+    compare(on, x, want_x, ROWS * ld, "norms over a row");
+}
+
+/* Gates that stand beside the queries, as they do in attn_q; gates of whole heads; numbers. */
+static void check_heads(struct on *on, uint32_t dim) {
+    enum { HEADS = 3 };
+    size_t stride = dim + 2, ld = HEADS * stride + 1, apart = 2 * dim, ldg = HEADS * apart + 3;
+    float *x = take_floats(on, ROWS * ld, dim), *want = take_copy(on, x, ROWS * ld * 4);
+    float *gates = take_exponents(on, ROWS * ldg, dim), *by = take_floats(on, ROWS, 5);
+    float *used = take_copy(on, gates, ROWS * ldg * 4);
+    const struct shaders_heads heads = {{x, ld}, stride, dim, HEADS, ROWS};
+    for (size_t r = 0; r < ROWS; r++)
+        for (size_t h = 0; h < HEADS; h++) {
+            float *head = want + r * ld + h * stride, one = gates[r * ldg + h];
+            gate_head(definition(), head, used + r * ldg + h * apart, dim, false);
+            gate_head(definition(), head, &one, dim, true);
+            for (uint32_t i = 0; i < dim; i++)
+                head[i] = exact_tidy(head[i] * by[r]);
+        }
+    shaders_gate_heads(on->s, &heads, (struct rows){gates, ldg}, apart, false);
+    shaders_gate_heads(on->s, &heads, (struct rows){gates, ldg}, 1, true);
+    shaders_scale_heads(on->s, &heads, by);
+    finish(on);
+    compare(on, x, want, ROWS * ld, "gates of heads");
+}
+
 static void check_sums(struct on *on, uint32_t n) {
     size_t ldx = n + 1, ldy = n + 4;
     float *a = take_floats(on, ROWS * ldx, n), *b = take_floats(on, ROWS * ldy, n + 9);
@@ -283,12 +342,6 @@ static void check_sums(struct on *on, uint32_t n) {
     compare(on, capped, want_capped, ROWS * ldx, "softcap");
 }
 
-/* x * 2^24 in double is exact, and so is what rint() makes of it. */
-static int64_t fixed_of(float x) {
-    double v = isnan(x) ? 0x1p48 : (double)x * 0x1p24;
-    return (int64_t)rint(v < 0x1p48 ? v > -0x1p48 ? v : -0x1p48 : 0x1p48);
-}
-
 static void check_fixed(struct on *on, uint32_t n) {
     size_t ldx = n + 1, ld_acc = n + 2;
     int64_t *acc = take(on, ROWS * ld_acc * 8);
@@ -302,7 +355,7 @@ static void check_fixed(struct on *on, uint32_t n) {
     int64_t *want_acc = take_copy(on, acc, ROWS * ld_acc * 8);
     for (size_t r = 0; r < ROWS; r++) {
         for (size_t i = 0; i < n; i++)
-            want_acc[r * ld_acc + i] += fixed_of(bias[i]);
+            want_acc[r * ld_acc + i] += samples_fixed_of(bias[i]);
         definition()->fixed_add(want_x + r * ldx, want_acc + r * ld_acc, n);
         definition()->fixed_get(want + r * ldx, want_acc + r * ld_acc, n);
     }
@@ -353,9 +406,21 @@ static void vectors_are_alike(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(lengths); i++) {
         check_norms(on, lengths[i]);
         check_head_norms(on, lengths[i]);
+        check_lanes16(on, lengths[i]);
+        check_heads(on, lengths[i]);
         check_sums(on, lengths[i]);
         check_fixed(on, lengths[i]);
         on->used = 0;
+    }
+}
+
+static void norms_over_rows_are_alike(void **state) {
+    (void)state;
+    static const uint32_t heads[] = {0, 1, 16, 37};
+    FOR_EACH_DEVICE(on)
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+        check_row_norm(on, 40, heads[i]);
+        check_row_norm(on, 5, heads[i]);
     }
 }
 
@@ -557,6 +622,9 @@ static void a_device_with_a_fault_is_refused(void **state) {
     check_fault("division", "act_pack differs", QT_F16);
     check_fault("division:rmsnorm", "rmsnorm differs", QT_F16);
     check_fault("fma:attention q8_0", "attention q8_0 differs", QT_F16);
+    check_fault("division:norm of 16 lanes", "norm of 16 lanes differs", QT_F16);
+    check_fault("fma:gates of heads", "gates of heads differs", QT_F16);
+    check_fault("division:norm of a row of heads", "norm of a row of heads differs", QT_F16);
 }
 
 static int open_all(void **state) {
@@ -590,6 +658,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_packed_alike),
         cmocka_unit_test(vectors_are_alike),
+        cmocka_unit_test(norms_over_rows_are_alike),
         cmocka_unit_test(activations_and_rope_are_alike),
         cmocka_unit_test(rows_are_copied),
         cmocka_unit_test(the_cache_and_attention_are_alike),
