@@ -41,12 +41,12 @@ static const char *rate(struct cli_progress *p, uint64_t now, uint64_t done, uin
 static bool draw(void *arg, uint64_t done, uint64_t total) {
     struct cli_progress *p = arg;
     uint64_t now = clock_ns();
-    if (p->draws && now - p->last_ns >= REDRAW_NS) {
+    if (p->draws && total > 0 && now - p->last_ns >= REDRAW_NS) {
         char a[32], b[32], c[80];
         p->last_ns = now;
         fprintf(stderr, "\r%s: %3.0f %%  %s of %s%s \x1b[K", p->verb,
-                total ? 100.0 * (double)done / (double)total : 100.0, cli_bytes(done, a),
-                cli_bytes(total, b), rate(p, now, done, total, c, sizeof c));
+                100.0 * (double)done / (double)total, cli_bytes(done, a), cli_bytes(total, b),
+                rate(p, now, done, total, c, sizeof c));
     }
     return !cli_interrupted();
 }

@@ -27,7 +27,8 @@
 struct hub_connection {
     CURL *curl;
     struct hub_settings s;
-    char origin[512]; /* of the endpoint: "https://host:port" */
+    char endpoint[512]; /* without a slash at its end */
+    char origin[512];   /* "https://host:port" of it */
     struct curl_slist *with_token;
     char why[CURL_ERROR_SIZE];
     /* The request under way. */
@@ -210,7 +211,12 @@ enum status hub_open(struct hub_connection **out, const struct hub_settings *s,
     if (c == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory to ask a hub");
     c->s = *s;
-    if (!origin_of(s->endpoint, c->origin, sizeof c->origin)) {
+    size_t n = strlen(s->endpoint);
+    while (n > 0 && s->endpoint[n - 1] == '/')
+        n--;
+    if (snprintf(c->endpoint, sizeof c->endpoint, "%.*s", (int)n, s->endpoint) >=
+            (int)sizeof c->endpoint ||
+        !origin_of(c->endpoint, c->origin, sizeof c->origin)) {
         mem_free(c);
         return err_set(err, ST_BAD_INPUT, "HF_ENDPOINT is no address of a hub: '%.200s'",
                        s->endpoint);
@@ -273,11 +279,15 @@ static enum status say_failure(struct hub_connection *c, CURLcode rc, bool *agai
 static enum status say_not_allowed(const struct hub_connection *c, long status,
                                    struct err *err) {
     bool token = c->with_token != NULL;
-    if (str_eq(c->code, "GatedRepo") || status == 403)
+    if (str_eq(c->code, "GatedRepo"))
         return err_set(err, ST_REFUSED, "%s is gated: accept its terms at %.200s/%s%s", c->repo,
-                       c->s.endpoint, c->repo,
+                       c->endpoint, c->repo,
                        token ? ", with the account that the token belongs to"
                              : ", and give that account's token in HF_TOKEN");
+    if (status == 403)
+        return err_set(err, ST_REFUSED, "%s may not be read %s: %.200s/%s says what it wants",
+                       c->repo, token ? "with this token" : "without a token (HF_TOKEN)",
+                       c->endpoint, c->repo);
     if (token)
         return err_set(err, ST_REFUSED,
                        "%s: the hub does not accept the token (HF_TOKEN, or the file token in "
@@ -301,7 +311,7 @@ static enum status say_status(struct hub_connection *c, bool *again, struct err 
     if (c->own && status == 404 && str_eq(c->code, "RevisionNotFound"))
         return err_set(err, ST_NOT_FOUND, "%s has no such revision", c->repo);
     if (c->own && status == 404)
-        return err_set(err, ST_NOT_FOUND, "%.200s has no model %s", c->s.endpoint, c->repo);
+        return err_set(err, ST_NOT_FOUND, "%.200s has no model %s", c->endpoint, c->repo);
     if (status == 429)
         return err_set(err, ST_TIMEOUT,
                        "%s: %.200s has had too many requests, and wants one to wait", c->repo,
@@ -428,7 +438,7 @@ enum status hub_json(struct hub_connection *c, const char *path, const char *rep
     c->repo = repo;
     c->file = NULL;
     c->download = NULL;
-    buf_printf(&url, "%s/%s", c->s.endpoint, path);
+    buf_printf(&url, "%s/%s", c->endpoint, path);
     enum status st = url.failed ? err_set(err, ST_NO_MEMORY, "no memory to ask a hub")
                                 : ask(c, buf_cstr(&url), err);
     buf_free(&url);
@@ -461,7 +471,7 @@ enum status hub_download(struct hub_connection *c, struct hub_download *d, struc
     c->repo = d->repo;
     c->file = d->file;
     c->download = d;
-    buf_printf(&url, "%s/%s/resolve/%s", c->s.endpoint, d->repo, d->commit);
+    buf_printf(&url, "%s/%s/resolve/%s", c->endpoint, d->repo, d->commit);
     add_escaped(c, &url, d->file);
     enum status st = url.failed ? err_set(err, ST_NO_MEMORY, "no memory to ask a hub")
                                 : ask(c, buf_cstr(&url), err);

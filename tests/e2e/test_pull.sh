@@ -54,6 +54,8 @@ pull org/tiny:Q8_0 --json || fail "pull Q8_0: $(cat err)"
 grep -q '"event":"done".*Q8_0' out || fail "--json: $(cat out)"
 grep -q "storage.*token=yes" hub/log && fail "the storage got a token"
 
+pull --list org/tiny && grep -Eq "^Q4_K_M +5.84 MB$" out && [ "$(wc -l <out)" = 2 ] || fail "--list: $(cat out err)"
+
 # ---- cut ten times: each byte comes once
 fresh cuts
 for i in {1..10}; do echo "cut $((i * 40000))"; done >hub/mode
@@ -82,6 +84,23 @@ done
 pull org/tiny && cmp -s "$(cat out)" "$gguf" || fail "after three kills: $(cat err)"
 more=$(($(served) - size)) # what was under way when it was killed
 [ $more -ge 0 ] && [ $more -le 1000000 ] || fail "after three kills $more bytes too many were served"
+
+# ---- what a terminal shows
+fresh terminal
+echo "slow 2000000" >hub/mode
+python3 - "$LOCKSTEP" <<'EOF' || fail "the progress line"
+import os, pty, re, sys
+said = b""
+def read(fd):
+    global said
+    data = os.read(fd, 4096)
+    said += data
+    return data
+os.environ["TERM"] = "xterm"
+status = pty.spawn([sys.argv[1], "pull", "org/tiny"], read)
+assert status == 0, status
+assert re.search(rb"org/tiny: +[0-9]+ %  [0-9.]+ [kM]B of 5.84 MB, [0-9.]+ MB/s, [0-9]+ s left", said), said
+EOF
 
 # ---- what a host does wrong
 fresh wrong
@@ -160,6 +179,7 @@ pull org/private || fail "the token of a file: $(cat err)"
 SSL_CERT_FILE= refuse 3 "certificate of https://127.0.0.1:$hub_port is not one to trust" "$LOCKSTEP" pull org/tiny
 SSL_CERT_FILE=key.pem refuse 2 "no file of certificates" "$LOCKSTEP" pull org/tiny
 HF_ENDPOINT=ftp://x refuse 2 "HF_ENDPOINT is no address" "$LOCKSTEP" pull org/tiny
+HF_ENDPOINT=$HF_ENDPOINT/ pull --list org/tiny || fail "an endpoint with a slash at its end: $(cat err)"
 fresh renamed
 pull org/old && cmp -s "$(cat out)" "$gguf" || fail "a repository that was renamed: $(cat err)"
 

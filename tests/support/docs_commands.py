@@ -196,10 +196,10 @@ def run(page, command):
 def models_of(command):
     """Words that stand for a model: they become the bundled one."""
     words = lockstep_words(command) or shlex.split(command)[1:]
-    if not words or words[0] in ("synth", "node", "nodes", "key", "models", "down", "fabric"):
+    if not words or words[0] in ("synth", "node", "nodes", "key", "models", "down", "fabric", "pull", "rm", "verify"):
         return []
     found = words[1:2] if lockstep_words(command) else words[:1]
-    return [w for w in found if not w.startswith("-") and "://" not in w]
+    return [w for w in found if not w.startswith(("-", "hf:")) and "://" not in w]
 
 
 def prepare(lines):
