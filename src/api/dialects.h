@@ -12,7 +12,11 @@ struct route {
     void (*handle)(struct service *s, struct http_request *r);
 };
 
-extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], misc_routes[];
+extern const struct route openai_routes[], anthropic_routes[], ollama_routes[],
+    llama_cpp_routes[], misc_routes[];
+
+/* What a path has below a route that ends in '/'; "/v1" of the route may be absent. */
+const char *path_below(const struct http_request *r, const char *route);
 
 /* A sentence may quote invalid UTF-8, or end in half a character. */
 json_t *openai_error(int http_status, enum err_code code, const char *sentence,

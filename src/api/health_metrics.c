@@ -174,6 +174,85 @@ static void put_ranks(struct buf *t, struct service *s, int n_now) {
     mem_free(values);
 }
 
+/* ---- the same by names that ready-made dashboards know ----------------------------------- */
+
+static void other(struct buf *t, const char *name, const char *type, const char *help,
+                  const char *labels, double value) {
+    buf_printf(t, "# HELP %s %s\n# TYPE %s %s\n%s%s %.17g\n", name, help, name, type, name,
+               labels, value);
+}
+
+static void other_histogram(struct buf *t, const char *name, const char *help,
+                            const char *label, const struct engine_histogram *h) {
+    uint64_t below = 0;
+    buf_printf(t, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
+    for (size_t i = 0; i < ARRAY_LEN(h->bounds); i++) {
+        char bound[32] = "+Inf";
+        below += h->counts[i];
+        if (!isinf(h->bounds[i]))
+            snprintf(bound, sizeof bound, "%g", h->bounds[i]);
+        buf_printf(t, "%s_bucket{%s,le=\"%s\"} %llu\n", name, label, bound,
+                   (unsigned long long)below);
+    }
+    buf_printf(t, "%s_sum{%s} %.9g\n%s_count{%s} %llu\n", name, label, h->sum, name, label,
+               (unsigned long long)h->n);
+}
+
+/* A label with the model's name, but for what must not stand in one. */
+static void put_label(char *out, size_t size, const char *name) {
+    char value[128];
+    size_t n = 0;
+    for (; *name != '\0' && n + 1 < sizeof value; name++)
+        if (*name != '"' && *name != '\\' && *name != '\n')
+            value[n++] = *name;
+    value[n] = '\0';
+    snprintf(out, size, "model_name=\"%s\"", value);
+}
+
+static double pages_used(const struct engine_stats *e) {
+    return e->pages_total > 0 ? (double)e->pages_used / (double)e->pages_total : 0;
+}
+
+static void put_vllm(struct buf *t, const struct engine_stats *e, const char *name) {
+    char label[160], labels[168];
+    put_label(label, sizeof label, name);
+    snprintf(labels, sizeof labels, "{%s}", label);
+    other(t, "vllm:num_requests_running", "gauge", "Sequences that decode.", labels,
+          e->running);
+    other(t, "vllm:num_requests_waiting", "gauge", "Requests that wait.", labels, e->queued);
+    other(t, "vllm:kv_cache_usage_perc", "gauge", "KV pages in use, of 1.", labels,
+          pages_used(e));
+    other(t, "vllm:prompt_tokens_total", "counter", "Prompt tokens computed or found.", labels,
+          (double)e->tokens_prompt);
+    other(t, "vllm:generation_tokens_total", "counter", "Tokens generated.", labels,
+          (double)e->tokens_generated);
+    other(t, "vllm:prefix_cache_queries_total", "counter", "Prompt tokens looked for.", labels,
+          (double)e->tokens_prompt);
+    other(t, "vllm:prefix_cache_hits_total", "counter", "Prompt tokens found.", labels,
+          (double)e->tokens_cached);
+    other(t, "vllm:num_preemptions_total", "counter", "Requests put back.", labels,
+          (double)e->preemptions);
+    other_histogram(t, "vllm:time_to_first_token_seconds", "To the first token.", label,
+                    &e->first_token_s);
+    other_histogram(t, "vllm:inter_token_latency_seconds", "Between two tokens.", label,
+                    &e->between_tokens_s);
+    other_histogram(t, "vllm:request_queue_time_seconds", "Waiting before the prompt.", label,
+                    &e->queue_s);
+}
+
+static void put_llama_cpp(struct buf *t, const struct engine_stats *e) {
+    other(t, "llamacpp:prompt_tokens_total", "counter", "Prompt tokens computed.", "",
+          (double)(e->tokens_prompt - e->tokens_cached));
+    other(t, "llamacpp:tokens_predicted_total", "counter", "Tokens generated.", "",
+          (double)e->tokens_generated);
+    other(t, "llamacpp:n_decode_total", "counter", "Steps of the engine.", "",
+          (double)e->steps);
+    other(t, "llamacpp:requests_processing", "gauge", "Sequences that decode.", "", e->running);
+    other(t, "llamacpp:requests_deferred", "gauge", "Requests that wait.", "", e->queued);
+    other(t, "llamacpp:kv_cache_usage_ratio", "gauge", "KV pages in use, of 1.", "",
+          pages_used(e));
+}
+
 static void metrics(struct service *s, struct http_request *http) {
     struct engine_stats stats;
     struct buf t = {0};
@@ -186,6 +265,8 @@ static void metrics(struct service *s, struct http_request *http) {
     histogram(&t, "between_tokens_seconds", "Between two tokens of a request.",
               &stats.between_tokens_s);
     histogram(&t, "queue_seconds", "Waiting before the prompt was begun.", &stats.queue_s);
+    put_vllm(&t, &stats, service_facts(s)->name);
+    put_llama_cpp(&t, &stats);
     http_reply(http, 200, "text/plain; version=0.0.4", t.bytes, t.len);
     buf_free(&t);
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "chat/chat.h"
+#include "server/fim.h"
 #include "server/form_params.h"
 #include "server/prompts.h"
 #include "server/request_params.h"
@@ -274,14 +275,23 @@ static void param_messages(struct params *p, struct service_request *r) {
     r->continue_last = ends_with_answer(r->messages);
 }
 
-/* A prompt as a conversation, kept alive by the body; raw: as it is. */
-static void param_prompt(struct params *p, struct service_request *r) {
-    const char *prompt = "", *system = NULL, *suffix = "";
-    bool raw = false;
+/* What is to stand between the prompt and a suffix; true: that was asked for. */
+static bool param_suffix(struct params *p, struct service *s, struct service_request *r,
+                         struct request_memory *m) {
+    const char *suffix = "";
     param_text(p, "suffix", &suffix);
-    if (*suffix != '\0')
-        params_fail(p, "suffix",
-                    "suffix is not supported: this server does not fill in the middle");
+    if (*suffix == '\0' || p->st != ST_OK)
+        return false;
+    p->st = fim_prompt(s, r->prompt, suffix, &m->ids, &r->n_ids, &p->err);
+    r->ids = m->ids;
+    return true;
+}
+
+/* A prompt as a conversation, kept alive by the body; raw: as it is. */
+static void param_prompt(struct params *p, struct service *s, struct service_request *r,
+                         struct request_memory *m) {
+    const char *prompt = "", *system = NULL;
+    bool raw = false;
     if (json_array_size(json_object_get(p->body, "images")) > 0)
         params_fail(p, "images", "images are not supported by this model");
     param_text(p, "prompt", &prompt);
@@ -289,7 +299,7 @@ static void param_prompt(struct params *p, struct service_request *r) {
     param_bool(p, "raw", &raw);
     r->prompt = prompt;
     r->prompt_len = strlen(prompt);
-    if (p->st != ST_OK || raw || r->prompt_len == 0)
+    if (param_suffix(p, s, r, m) || p->st != ST_OK || raw || r->prompt_len == 0)
         return;
     json_t *messages = json_array();
     if (system != NULL && *system != '\0')
@@ -313,7 +323,8 @@ static void say_loaded(struct service *s, struct http_request *http, bool genera
 
 static void answer(struct service *s, struct http_request *http, struct service_request *r,
                    bool stream, bool generate) {
-    if (r->messages == NULL ? r->prompt_len == 0 : json_array_size(r->messages) == 0) {
+    if (r->messages == NULL ? r->prompt_len == 0 && r->ids == NULL
+                            : json_array_size(r->messages) == 0) {
         say_loaded(s, http, generate);
         return;
     }
@@ -342,7 +353,7 @@ static void handle(struct service *s, struct http_request *http, bool generate) 
         param_array(&p, "tools", &r.tools);
         tools_check(&p, r.tools);
         if (generate)
-            param_prompt(&p, &r);
+            param_prompt(&p, s, &r, &m);
         else
             param_messages(&p, &r);
     }

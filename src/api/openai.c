@@ -182,8 +182,9 @@ void openai_note_logprobs(const struct reply *r, struct reply_choice *c,
 
 static json_t *model_json(const struct service *s) {
     const struct service_facts *f = service_facts(s);
-    return json_pack("{s:s, s:s, s:I, s:s, s:{s:i, s:i, s:I, s:s}}", "id", f->name, "object",
-                     "model", "created", (json_int_t)f->created, "owned_by", "lockstep", "meta",
+    return json_pack("{s:s, s:s, s:I, s:s, s:i, s:i, s:{s:i, s:i, s:I, s:s}}", "id", f->name,
+                     "object", "model", "created", (json_int_t)f->created, "owned_by",
+                     "lockstep", "max_model_len", f->n_ctx, "context_length", f->n_ctx, "meta",
                      "n_ctx", f->n_ctx, "n_vocab", f->n_vocab, "n_params",
                      (json_int_t)f->n_params, "type", f->type);
 }
@@ -201,19 +202,46 @@ static void list_models(struct service *s, struct http_request *r) {
     reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
 }
 
-static void show_model(struct service *s, struct http_request *r) {
-    const char *name = http_path(r) + strlen("/v1/models/");
-    bool anthropic = asks_as_anthropic(r);
+static void say_unknown(struct service *s, struct http_request *r, const char *name,
+                        bool anthropic) {
     struct err why;
-    if (service_is_model(s, name)) {
-        reply_json(r, 200, anthropic ? anthropic_model(s) : model_json(s));
-        return;
-    }
     enum status st =
         err_set_code(&why, ST_NOT_FOUND, ERR_MODEL_UNKNOWN,
                      "the model \"%.100s\" does not exist here; this server has \"%.200s\"",
                      name, service_facts(s)->name);
     reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, st, &why, "model");
+}
+
+static void show_model(struct service *s, struct http_request *r) {
+    const char *name = path_below(r, "/v1/models/");
+    bool anthropic = asks_as_anthropic(r);
+    if (service_is_model(s, name))
+        reply_json(r, 200, anthropic ? anthropic_model(s) : model_json(s));
+    else
+        say_unknown(s, r, name, anthropic);
+}
+
+/* ---- /api/v0/models, as LM Studio has them ----------------------------------------------- */
+
+static json_t *studio_json(const struct service *s) {
+    const struct service_facts *f = service_facts(s);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "id", f->name,
+                     "object", "model", "type", "llm", "publisher", "lockstep", "arch",
+                     f->architecture, "compatibility_type", "gguf", "quantization", f->type,
+                     "state", "loaded", "max_context_length", f->n_ctx, "loaded_context_length",
+                     f->n_ctx);
+}
+
+static void studio_list(struct service *s, struct http_request *r) {
+    reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", studio_json(s)));
+}
+
+static void studio_show(struct service *s, struct http_request *r) {
+    const char *name = path_below(r, "/api/v0/models/");
+    if (service_is_model(s, name))
+        reply_json(r, 200, studio_json(s));
+    else
+        say_unknown(s, r, name, false);
 }
 
 const struct route openai_routes[] = {
@@ -225,6 +253,11 @@ const struct route openai_routes[] = {
     {"POST", "/v1/responses/", openai_response_cancel},
     {"GET", "/v1/responses/", openai_response_show},
     {"DELETE", "/v1/responses/", openai_response_forget},
+    {"POST", "/api/v0/chat/completions", openai_chat},
+    {"POST", "/api/v0/completions", openai_completions},
+    {"POST", "/api/v0/embeddings", openai_embeddings},
+    {"GET", "/api/v0/models", studio_list},
+    {"GET", "/api/v0/models/", studio_show},
     {"GET", "/v1/models", list_models},
     {"GET", "/v1/models/", show_model},
     {NULL, NULL, NULL}};

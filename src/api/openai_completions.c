@@ -2,6 +2,7 @@
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "server/fim.h"
 #include "server/form_params.h"
 #include "server/prompts.h"
 
@@ -117,10 +118,6 @@ static void refuse_the_rest(struct params *p) {
     param_bool(p, "echo", &echo);
     if (echo)
         params_fail(p, "echo", "echo is not supported");
-    const char *suffix = "";
-    param_text(p, "suffix", &suffix);
-    if (*suffix != '\0')
-        params_fail(p, "suffix", "suffix is not supported");
 }
 
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
@@ -140,6 +137,21 @@ static void read_request(struct params *p, const struct service *s, struct servi
     param_object(p, "response_format", &format);
     param_form(p, "response_format", format, r);
     refuse_the_rest(p);
+}
+
+/* What is to stand behind the answer. */
+static void param_suffix(struct params *p, struct service *s, struct prompts *prompts) {
+    const char *suffix = "";
+    param_text(p, "suffix", &suffix);
+    if (*suffix == '\0')
+        return;
+    for (size_t i = 0; i < prompts->n && p->st == ST_OK; i++) {
+        struct one_prompt *one = &prompts->list[i];
+        if (one->text == NULL)
+            params_fail(p, "suffix", "suffix needs a prompt that is text");
+        else
+            p->st = fim_prompt(s, one->text, suffix, &one->ids, &one->n_ids, &p->err);
+    }
 }
 
 static void answer(struct service *s, struct http_request *http,
@@ -169,6 +181,7 @@ static void completions(struct service *s, struct http_request *http, struct par
     read_request(p, s, &r, &m);
     openai_param_stream(p, &stream);
     param_prompts(p, "prompt", PROMPTS_MAX, &prompts);
+    param_suffix(p, s, &prompts);
     if (p->st == ST_OK)
         answer(s, http, &r, &prompts, stream);
     prompts_deinit(&prompts);

@@ -14,7 +14,7 @@ json_t *openai_recall(struct service *s, const char *id) {
 }
 
 static const char *id_in_path(const struct http_request *http) {
-    return http_path(http) + strlen("/v1/responses/");
+    return path_below(http, "/v1/responses/");
 }
 
 static void refuse(struct http_request *http, enum status st, const char *sentence,

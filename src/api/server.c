@@ -24,13 +24,23 @@ void server_config_init(struct server_config *cfg) {
 }
 
 static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
-                                             misc_routes};
+                                             llama_cpp_routes, misc_routes};
+
+/* The route that such a path means, which may lack its "/v1". */
+static const char *without_version(const char *route, const char *path) {
+    bool has = str_starts(route, "/v1/") && !str_starts(path, "/v1/");
+    return has ? route + strlen("/v1") : route;
+}
+
+const char *path_below(const struct http_request *r, const char *route) {
+    return http_path(r) + strlen(without_version(route, http_path(r)));
+}
 
 json_t *dialect_error(const char *path, int status, enum err_code code, const char *sentence,
                       const char *field) {
-    if (str_starts(path, "/v1/messages"))
+    if (str_starts(path, without_version("/v1/messages", path)))
         return anthropic_error(status, code, sentence, field);
-    if (str_starts(path, "/api/"))
+    if (str_starts(path, "/api/") && !str_starts(path, "/api/v0/"))
         return ollama_error(status, code, sentence, field);
     return openai_error(status, code, sentence, field);
 }
@@ -71,11 +81,15 @@ static void say_loading(struct server *s, struct http_request *r) {
                json_pack("{s:s, s:s}", "status", "loading", "why", "the model is loading"));
 }
 
+/* A slash at the path's end changes nothing. */
 static bool is_at(const struct route *route, const char *path) {
-    size_t n = strlen(route->path);
-    if (n > 1 && route->path[n - 1] == '/')
-        return strncmp(path, route->path, n) == 0 && path[n] != '\0';
-    return str_eq(route->path, path);
+    const char *at = without_version(route->path, path);
+    size_t n = strlen(at);
+    if (strncmp(path, at, n) != 0)
+        return false;
+    if (n > 1 && at[n - 1] == '/')
+        return path[n] != '\0';
+    return path[n] == '\0' || (n > 1 && str_eq(path + n, "/"));
 }
 
 static bool method_is(const char *method, const struct route *route) {
@@ -128,7 +142,7 @@ static enum http_lane lane(void *user, const struct http_request *r) {
     (void)user, (void)http_body(r, &n);
     if (n > LONG_BODY_BYTES)
         return HTTP_LANE_LONG;
-    return n == 0 && !str_starts(http_path(r), "/v1/responses/") ? HTTP_LANE_QUICK
+    return n == 0 && strstr(http_path(r), "/responses/") == NULL ? HTTP_LANE_QUICK
                                                                  : HTTP_LANE_SHORT;
 }
 

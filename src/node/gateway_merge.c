@@ -8,7 +8,8 @@
 #define NOBODY "no node serves it just now"
 
 enum gateway_merge gateway_merge_of(const char *path) {
-    static const char *const lists[] = {"/v1/models", "/api/tags", "/api/ps"};
+    static const char *const lists[] = {"/v1/models", "/models", "/api/v0/models", "/api/tags",
+                                        "/api/ps"};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
         if (str_eq(path, lists[i]))
             return MERGE_LISTS;

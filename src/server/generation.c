@@ -362,6 +362,18 @@ enum status service_prompt(struct service *s, const struct service_request *r, i
     return st;
 }
 
+enum status service_render(struct service *s, const struct service_request *r, char **text,
+                           size_t *len, struct err *err) {
+    struct served_model *m;
+    struct prompt p = {0};
+    TRY(service_borrow(s, &m, err));
+    enum status st = render(m, r, false, &p, err);
+    service_give_back(s);
+    *text = p.text;
+    *len = p.len;
+    return st;
+}
+
 /* ---- the constraint ---------------------------------------------------------------------- */
 
 /* The last `tag` in the text begins at this offset + 1; 0: none. */

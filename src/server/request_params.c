@@ -11,6 +11,7 @@
 
 void request_memory_deinit(struct request_memory *m) {
     mem_free(m->biases);
+    mem_free(m->ids);
 }
 
 static void param_seed(struct params *p, struct service_request *r) {

@@ -12,6 +12,7 @@ struct request_memory {
     struct engine_bias *biases;
     const char *stops[STOPS_PER_REQUEST];
     int32_t stop_ids[STOPS_PER_REQUEST];
+    int32_t *ids; /* a prompt */
 };
 void request_memory_deinit(struct request_memory *m);
 

@@ -186,6 +186,7 @@ static enum status describe(struct service *s, struct err *err) {
                                       .n_embd = info->n_embd,
                                       .n_ranks = info->n_ranks,
                                       .n_layers = info->n_layers,
+                                      .n_places = s->cfg.engine.n_running_max,
                                       .n_params = info->n_params,
                                       .weight_bytes = info->weight_bytes,
                                       .thinks = m->style.think_end[0] != '\0' ||

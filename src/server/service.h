@@ -41,6 +41,7 @@ struct service_facts {
     const char *architecture, *type, *chat_format, *template_source;
     const char *placement; /* what was measured for it, in a line; "": nothing */
     int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
+    int n_places; /* requests that are computed at once */
     uint64_t n_params, weight_bytes;
     bool thinks;
     /* Of what decides the bits of an answer: the model's name and size, the KV type, the
@@ -165,6 +166,9 @@ void generation_release(struct generation *g); /* NULL is fine; does not cancel 
 /* The prompt of a conversation as tokens. *ids is owned by the caller (mem_free). */
 enum status service_prompt(struct service *s, const struct service_request *r, int32_t **ids,
                            size_t *n_ids, struct err *err);
+/* The same as text (mem_free), NUL-terminated. */
+enum status service_render(struct service *s, const struct service_request *r, char **text,
+                           size_t *len, struct err *err);
 enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
                              bool parse_special, int32_t **ids, size_t *n_ids, struct err *err);
 enum status service_detokenize(struct service *s, const int32_t *ids, size_t n, char **text,

@@ -186,6 +186,57 @@ ask 200 /v1/responses -d "{\"input\":[{\"role\":\"user\",\"content\":\"hi\"},{\"
 ask 400 /v1/responses -d "{\"input\":[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"patch\"}]}" && says 'input\[0\].input must be a string'
 ask 400 /v1/responses -d '{"input":"hi","background":true}' && says 'background is not supported'
 
+# ---- llama.cpp's and LM Studio's paths, paths without /v1, a slash at the end --------------------------------
+for path in /v1/models /models /v1/models/ /models/; do
+    ask 200 $path && holds 'v["data"][0]["max_model_len"] == v["data"][0]["context_length"] == v["data"][0]["meta"]["n_ctx"] > 0'
+done
+ask 200 /models/jargon-3m-f16 && holds 'v["id"] == "jargon-3m-f16"'
+ask 404 /models/other && holds 'v["error"]["code"] == "model_not_found"'
+ask 404 /v1/models// && ask 404 /v1 && ask 404 /chat
+ask 200 /chat/completions/ -d "{$messages,\"max_tokens\":1}" && holds 'v["object"] == "chat.completion"'
+ask 200 /responses -d '{"input":"hi","max_output_tokens":1}'
+ask 200 "/responses/$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["id"])' "$work/body")"
+ask 400 /messages -d "{$messages}" && holds 'v["type"] == "error"'
+ask 200 /api/tags/
+ask 200 /api/v0/models && holds 'v["data"][0]["state"] == "loaded" and v["data"][0]["max_context_length"] > 0'
+ask 200 /api/v0/models/jargon-3m-f16 && holds 'v["type"] == "llm"'
+ask 404 /api/v0/models/other && holds 'v["error"]["code"] == "model_not_found"'
+ask 200 /api/v0/chat/completions -d "{$messages,\"max_tokens\":1}"
+ask 200 /props && holds 'v["total_slots"] > 0 and v["default_generation_settings"]["n_ctx"] > 0 and "message" in v["chat_template"]'
+holds 'v["model_path"] == "jargon-3m-f16.gguf" and not v["modalities"]["vision"]'
+ask 200 /slots && holds 'len(v) > 0 and not v[0]["is_processing"]'
+ask 200 /apply-template -d "{$messages}" && holds '"What is a bit bucket?" in v["prompt"] and v["prompt"].endswith("assistant\n")'
+ask 400 /apply-template -d '{"messages":[]}' && says 'at least one message'
+ask 200 /v1/completions -d '{"prompt":"A bit bucket","temperature":0,"max_tokens":7}'
+cp "$work/body" "$work/whole"
+ask 200 /completion -d '{"prompt":"A bit bucket","temperature":0,"n_predict":7}'
+holds 'v["content"] == json.load(open("'"$work/whole"'"))["choices"][0]["text"] and v["stop_type"] == "limit" and v["tokens_predicted"] == 7'
+cp "$work/body" "$work/whole"
+ask 200 /completion -d '{"prompt":"A bit bucket","temperature":0,"n_predict":7,"stream":true}'
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+events = [json.loads(line) for line in sys.stdin]
+assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True]
+assert "".join(e["content"] for e in events) == json.load(open(sys.argv[1]))["content"]' "$work/whole" || fail "a stream of /completion: $(cat "$work/body")"
+ask 200 /completion -d '{"prompt":[1,2,3],"n_predict":1}'
+ask 400 /completion -d '{"n_predict":1}' && says 'prompt is missing'
+ask 400 /completion -d '{"prompt":"a","n_probs":3}' && says 'n_probs is not supported'
+for path in "/infill {\"input_prefix\":\"a\",\"input_suffix\":\"b\"}" "/v1/completions {\"prompt\":\"a\",\"suffix\":\"b\"}" \
+    "/api/generate {\"prompt\":\"a\",\"suffix\":\"b\"}"; do
+    ask 400 ${path%% *} -d "${path#* }" && says 'no tokens for filling in the middle'
+done
+ask 200 /metrics
+for line in 'vllm:num_requests_running\{model_name="jargon-3m-f16"\} 0' 'vllm:generation_tokens_total\{[^}]*\} [1-9]' \
+    'vllm:time_to_first_token_seconds_bucket\{model_name="jargon-3m-f16",le="\+Inf"\} [1-9]' 'llamacpp:tokens_predicted_total [1-9]'; do
+    says "^$line"
+done
+sort "$work/body" | grep '^# TYPE' | uniq -d | grep -q . && fail "a metric is there twice"
+python3 -c 'import json, re, sys
+known = set(re.findall(r"^# TYPE (\S+)", open(sys.argv[2]).read(), re.M))
+for p in json.load(open(sys.argv[1]))["panels"]:
+    for t in p["targets"]:
+        for name in re.findall(r"lockstep_\w+", t["expr"]):
+            assert re.sub("_bucket$", "", name) in known, name' "$SOURCE_DIR/examples/grafana.json" "$work/body" || fail "the dashboard shows what is not there"
+
 # ---- pages of this machine ---------------------------------------------------------------------------------
 for origin in http://localhost:3000 app://obsidian.md vscode-webview://abc; do
     ask 204 /v1/chat/completions -X OPTIONS -H "Origin: $origin" -H 'Access-Control-Request-Method: POST'
@@ -223,6 +274,29 @@ assert "".join(e["delta"] for e in of("summary_text.delta")) == text == of("summ
 assert of("summary_part.added")[0]["part"] == {"type": "summary_text", "text": ""} and of("summary_part.done")[0]["summary_index"] == 0
 assert not of("text.delta")' "$work/whole" || fail "a summary in a stream: $(cat "$work/body")"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
+# ---- filling in the middle, with a model that has tokens for it ---------------------------------------------
+echo '{% for m in messages %}{{ m.content }}{% endfor %}' >"$work/plain.jinja"
+fills() { # TOKENS, then the prompt that they make of "the " and " bucket"
+    local prompt=$1
+    shift
+    python3 "$SOURCE_DIR/tests/support/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/fim.gguf" "$work/plain.jinja" "$@"
+    serve_start "$work/fim.gguf" -q
+    ask 200 /v1/completions -d "{\"prompt\":\"$prompt\",\"temperature\":0,\"max_tokens\":9}"
+    cp "$work/body" "$work/whole"
+    local wanted='json.load(open("'"$work/whole"'"))["choices"][0]["text"]'
+    ask 200 /infill -d '{"input_prefix":"th","prompt":"e ","input_suffix":" bucket","temperature":0,"n_predict":9}' && holds "v['content'] == $wanted"
+    ask 200 /infill -d '{"input_extra":[{"text":"x"}],"input_suffix":" bucket","temperature":0,"n_predict":9}'
+    ask 200 /v1/completions -d '{"prompt":"the ","suffix":" bucket","temperature":0,"max_tokens":9}' && holds "v['choices'][0]['text'] == $wanted"
+    ask 200 /api/generate -d '{"prompt":"the ","suffix":" bucket","stream":false,"options":{"temperature":0,"num_predict":9}}' && holds "v['response'] == $wanted"
+    # What looks like these tokens in the text of a file is none of them.
+    ask 200 /infill -d "{\"input_prefix\":\"$1\",\"input_suffix\":\"b\",\"n_predict\":1}" && holds 'v["tokens_evaluated"] > 6'
+    ask 400 /infill -d '{"input_extra":[3],"input_suffix":"b"}' && says 'input_extra\[0\].text must be a string'
+    ask 400 /v1/completions -d '{"prompt":[1,2],"suffix":"b"}' && says 'suffix needs a prompt that is text'
+    serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+}
+fills '<|fim_prefix|>the <|fim_suffix|> bucket<|fim_middle|>' '<|fim_prefix|>' '<|fim_suffix|>' '<|fim_middle|>'
+fills '[SUFFIX] bucket[PREFIX]the ' '[SUFFIX]' '[PREFIX]'
 
 [ $failures = 0 ] && echo "dialects: all as they should be"
 [ $failures = 0 ]

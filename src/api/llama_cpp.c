@@ -1,0 +1,216 @@
+/* llama_cpp.c: what clients of llama.cpp's server ask for beside OpenAI's API: /props, /slots,
+ * /apply-template, /completion and /infill. */
+#include "api/openai.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/fim.h"
+#include "server/form_params.h"
+#include "server/prompts.h"
+
+#include <string.h>
+
+/* ---- /props, /slots ---------------------------------------------------------------------- */
+
+static const char *file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static void props(struct service *s, struct http_request *http) {
+    const struct service_facts *f = service_facts(s);
+    struct engine_sampling d;
+    engine_sampling_init(&d);
+    json_t *params = json_pack(
+        "{s:f, s:i, s:f, s:f, s:f, s:f, s:i, s:i}", "temperature", (double)d.base.temperature,
+        "top_k", d.base.top_k, "top_p", (double)d.base.top_p, "min_p", (double)d.base.min_p,
+        "typical_p", (double)d.typical_p, "repeat_penalty", (double)d.base.repeat_penalty,
+        "repeat_last_n", d.base.repeat_last_n, "n_predict", -1);
+    reply_json(http, 200,
+               json_pack("{s:{s:i, s:o}, s:i, s:s, s:s, s:s, s:{s:b, s:b}, s:s}",
+                         "default_generation_settings", "n_ctx", f->n_ctx, "params", params,
+                         "total_slots", f->n_places, "model_alias", f->name, "model_path",
+                         file_name(f->path), "chat_template", f->template_source, "modalities",
+                         "vision", 0, "audio", 0, "build_info", f->fingerprint));
+}
+
+/* Requests have no places of their own here: as many as run are shown as busy. */
+static void slots(struct service *s, struct http_request *http) {
+    const struct service_facts *f = service_facts(s);
+    struct engine_stats stats;
+    json_t *list = json_array();
+    service_stats(s, &stats);
+    for (int i = 0; i < f->n_places; i++)
+        json_array_append_new(list, json_pack("{s:i, s:i, s:b}", "id", i, "n_ctx", f->n_ctx,
+                                              "is_processing", i < stats.running));
+    reply_json(http, 200, list);
+}
+
+/* ---- /apply-template --------------------------------------------------------------------- */
+
+static void apply(struct service *s, struct http_request *http, struct params *p) {
+    struct service_request r;
+    char *text = NULL;
+    size_t len = 0;
+    service_request_init(&r);
+    param_array(p, "messages", &r.messages);
+    if (p->st == ST_OK && json_array_size(r.messages) == 0)
+        params_fail(p, "messages", "messages must be an array of at least one message");
+    param_tools(p, &r);
+    openai_param_extra(p, NULL, &r);
+    if (p->st == ST_OK)
+        p->st = service_render(s, &r, &text, &len, &p->err);
+    if (p->st == ST_OK)
+        reply_json(http, 200, json_pack("{s:o}", "prompt", bytes_json(text, len)));
+    mem_free(text);
+}
+
+static void apply_template(struct service *s, struct http_request *http) {
+    openai_handle(s, http, apply);
+}
+
+/* ---- /completion, /infill: replies ------------------------------------------------------- */
+
+static const char *stop_type(const struct engine_done *d) {
+    return d->stop == ENGINE_STOP_STRING   ? "word"
+           : d->stop == ENGINE_STOP_LENGTH ? "limit"
+                                           : "eos";
+}
+
+static json_t *timings(const struct engine_done *d) {
+    double n_prompt = (double)(d->n_prompt - MIN(d->n_cached, d->n_prompt));
+    double n = (double)d->n_generated;
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "prompt_n", n_prompt, "prompt_ms",
+                     d->prompt_s * 1e3, "prompt_per_second",
+                     d->prompt_s > 0 ? n_prompt / d->prompt_s : 0.0, "predicted_n", n,
+                     "predicted_ms", d->generate_s * 1e3, "predicted_per_second",
+                     d->generate_s > 0 ? n / d->generate_s : 0.0);
+}
+
+static json_t *end_json(const struct reply *r, json_t *content) {
+    const struct engine_done *d = &r->choices[0].done;
+    struct reply_usage u = reply_usage(r);
+    return json_pack("{s:i, s:o, s:b, s:s, s:I, s:I, s:I, s:b, s:s, s:s, s:o}", "index", 0,
+                     "content", content, "stop", 1, "model", service_facts(r->service)->name,
+                     "tokens_predicted", (json_int_t)u.n_generated, "tokens_evaluated",
+                     (json_int_t)u.n_prompt, "tokens_cached", (json_int_t)u.n_cached,
+                     "truncated", 0, "stop_type", stop_type(d), "stopping_word",
+                     d->stop_string != NULL ? d->stop_string : "", "timings", timings(d));
+}
+
+static void completion_event(struct reply *r, int choice, const struct service_event *ev) {
+    (void)choice;
+    if (r->stream && ev->kind == EVENT_CONTENT)
+        reply_sse(r, NULL,
+                  json_pack("{s:i, s:o, s:b}", "index", 0, "content",
+                            bytes_json(ev->text, ev->len), "stop", 0));
+}
+
+static void completion_end(struct reply *r) {
+    reply_sse(r, NULL, end_json(r, json_string("")));
+}
+
+static json_t *completion_whole(struct reply *r) {
+    return end_json(r, buf_json(&r->choices[0].content));
+}
+
+static const struct dialect completion_dialect = {.stream_type = "text/event-stream",
+                                                  .event = completion_event,
+                                                  .end = completion_end,
+                                                  .stream_error = openai_stream_error,
+                                                  .whole = completion_whole,
+                                                  .error = openai_error};
+
+/* ---- the request ------------------------------------------------------------------------- */
+
+static void read_request(struct params *p, const struct service *s, struct service_request *r,
+                         struct request_memory *m, bool *stream) {
+    int n_probs = 0;
+    service_request_init(r);
+    param_model(p, s);
+    param_limit(p, "n_predict", true, r);
+    param_limit(p, "max_tokens", true, r);
+    param_sampling(p, r, m);
+    param_stops(p, "stop", r, m);
+    param_form(p, "", NULL, r);
+    param_bool(p, "stream", stream);
+    param_int(p, "n_probs", 0, 1 << 20, &n_probs);
+    if (n_probs > 0)
+        params_fail(p, "n_probs", "n_probs is not supported; /v1/completions has logprobs");
+}
+
+static void answer(struct service *s, struct http_request *http, struct service_request *r,
+                   bool stream) {
+    struct reply *reply = reply_open(s, http, &completion_dialect, 1, 1, stream, 0);
+    if (reply != NULL)
+        reply_submit(reply, r);
+}
+
+static void complete(struct service *s, struct http_request *http, struct params *p) {
+    struct service_request r, *each;
+    struct request_memory m = {0};
+    struct prompts prompts = {0};
+    bool stream = false;
+    read_request(p, s, &r, &m, &stream);
+    param_prompts(p, "prompt", 1, &prompts);
+    each = p->st == ST_OK ? prompts_requests(&prompts, &r) : NULL;
+    if (p->st == ST_OK && each == NULL)
+        params_fail(p, "prompt", "no memory for the prompt");
+    if (p->st == ST_OK)
+        answer(s, http, each, stream);
+    mem_free(each);
+    prompts_deinit(&prompts);
+    request_memory_deinit(&m);
+}
+
+/* Other files, then the prefix, then what stands between it and the answer. */
+static void param_before(struct params *p, struct buf *out) {
+    const char *prefix = "", *prompt = "";
+    const json_t *extra = NULL, *file;
+    size_t i;
+    param_text(p, "input_prefix", &prefix);
+    param_text(p, "prompt", &prompt);
+    param_array(p, "input_extra", &extra);
+    json_array_foreach((json_t *)extra, i, file) {
+        const char *text = json_string_value(json_object_get(file, "text"));
+        if (text == NULL)
+            params_fail(p, "input_extra", "input_extra[%zu].text must be a string", i);
+        else
+            buf_printf(out, "%s\n", text);
+    }
+    buf_printf(out, "%s%s", prefix, prompt);
+}
+
+static void infill(struct service *s, struct http_request *http, struct params *p) {
+    struct service_request r;
+    struct request_memory m = {0};
+    const char *suffix = "";
+    struct buf before = {0};
+    int32_t *ids = NULL;
+    bool stream = false;
+    read_request(p, s, &r, &m, &stream);
+    param_text(p, "input_suffix", &suffix);
+    param_before(p, &before);
+    if (p->st == ST_OK)
+        p->st = fim_prompt(s, buf_cstr(&before), suffix, &ids, &r.n_ids, &p->err);
+    r.ids = ids;
+    if (p->st == ST_OK)
+        answer(s, http, &r, stream);
+    mem_free(ids);
+    buf_free(&before);
+    request_memory_deinit(&m);
+}
+
+static void handle_completion(struct service *s, struct http_request *http) {
+    openai_handle(s, http, complete);
+}
+
+static void handle_infill(struct service *s, struct http_request *http) {
+    openai_handle(s, http, infill);
+}
+
+const struct route llama_cpp_routes[] = {{"GET", "/props", props},
+                                         {"GET", "/slots", slots},
+                                         {"POST", "/apply-template", apply_template},
+                                         {"POST", "/completion", handle_completion},
+                                         {"POST", "/infill", handle_infill},
+                                         {NULL, NULL, NULL}};
