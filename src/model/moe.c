@@ -435,13 +435,30 @@ static void record_down(struct forward_pass *r, const struct moe_weights *w) {
     }
 }
 
+/* add_down_bias() of all experts: a run for each that a token has, so of few tokens. */
+static void record_down_biases(struct forward_pass *r, const float *biases) {
+    struct model *m = r->m;
+    const struct moe_buffers *b = &m->moe;
+    const uint32_t width = m->hp->n_embd;
+    for (size_t i = 0; i < b->n_active; i++) {
+        const uint32_t e = b->active[i];
+        for (uint32_t j = b->first[e]; j < b->first[e + 1]; j++)
+            shaders_fixed_bias(m->shaders, r->acc + b->tokens[j] * m->ld_acc, m->ld_acc,
+                               biases + (size_t)e * width, b->weights[j], width, 1);
+    }
+}
+
 static void down_on_device(struct forward_pass *r, struct pool *pool,
                            const struct moe_weights *w) {
     struct model *m = r->m;
-    if (device_records(pool))
+    const bool few = r->step->n_tokens <= MOE_FEW;
+    if (device_records(pool)) {
         record_down(r, w);
+        if (few && w->down_bias != NULL)
+            record_down_biases(r, w->down_bias);
+    }
     pool_barrier(pool);
-    if (w->down_bias == NULL)
+    if (w->down_bias == NULL || few)
         return;
     forward_host(r, pool);
     const uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);

@@ -81,7 +81,7 @@ void device_fixed_product(struct forward_pass *r, struct pool *pool, const struc
             shaders_matmul_fixed(m->shaders, w, forward_act_for(x, w), r->acc, m->ld_acc,
                                  segment);
         if (bias != NULL)
-            shaders_fixed_bias(m->shaders, r->acc, m->ld_acc, bias, m->hp->n_embd, n);
+            shaders_fixed_bias(m->shaders, r->acc, m->ld_acc, bias, 1.0f, m->hp->n_embd, n);
     }
     pool_barrier(pool);
 }
@@ -157,8 +157,8 @@ static bool layer_is_whole(const struct model *m, const struct layer_weights *lw
     return lw->recurrent == NULL && lw->index == NULL && !lw->chooses &&
            lw->compressed == NULL && !lw->sparse && lw->attn_hyper.scale == NULL &&
            lw->ffn_hyper.scale == NULL && lw->attn_score == NULL && lw->ffn_score == NULL &&
-           (lw->moe == NULL || (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input &&
-                                lw->moe_norm == NULL && !m->hp->parallel_blocks));
+           (lw->moe == NULL ||
+            (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input && !m->hp->parallel_blocks));
 }
 
 static bool device_does_all(const struct model *m) {

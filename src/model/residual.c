@@ -270,14 +270,30 @@ void residual_after_mixer(struct forward_pass *r, struct pool *pool,
     norm_pack(r, pool, &res, &(struct mixture){lw->ffn_score, layer, false}, lw->ffn_norm);
 }
 
+/* On the device. */
+static void record_beside(const struct forward_pass *r, const struct layer_weights *lw) {
+    const struct model *m = r->m;
+    struct shaders *s = m->shaders;
+    const uint32_t e = m->hp->n_embd, first = r->mine.begin, n = r->mine.n;
+    const float eps = m->hp->rms_eps;
+    const struct rows y = {m->beside + (size_t)(r->first + first) * e, e},
+                      in = {m->router_in + (size_t)first * e, e},
+                      x = {r->x + (size_t)first * e, e};
+    shaders_fixed_get(s, y, r->acc + (size_t)first * m->ld_acc, m->ld_acc, e, n);
+    shaders_rmsnorm(s, y, y, lw->dense_post_norm, e, n, eps);
+    shaders_rmsnorm(s, in, x, lw->moe->router_scale, e, n, eps);
+    shaders_scale(s, in, 1.0f / sqrtf((float)e), e, n);
+}
+
 void residual_set_beside(struct forward_pass *r, struct pool *pool,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct tokens mine = r->mine;
     const uint32_t e = m->hp->n_embd;
     size_t begin, end;
-    forward_host(r, pool);
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
+    if (on_device(r) && mine.n != 0 && device_records(pool))
+        record_beside(r, lw);
+    while (!on_device(r) && pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             float *y = m->beside + (r->first + t) * e, *in = m->router_in + t * e;
             m->k->fixed_get(y, r->acc + t * m->ld_acc, e);

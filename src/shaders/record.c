@@ -237,8 +237,8 @@ void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, ui
 }
 
 void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
-                        uint32_t n, uint32_t n_rows) {
-    vector(s, FIXED_BIAS, acc, ld_acc, bias, 0, n, n_rows, 0);
+                        float by, uint32_t n, uint32_t n_rows) {
+    vector(s, FIXED_BIAS, acc, ld_acc, bias, 0, n, n_rows, by);
 }
 
 void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *from,

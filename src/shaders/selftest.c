@@ -260,13 +260,13 @@ static enum status test_fixed(struct test *t, struct err *err) {
     for (size_t i = 0; i < WIDTH; i++) {
         int64_t sums[TILE_ROWS];
         for (size_t r = 0; r < TILE_ROWS; r++)
-            ones[r] = bias[i];
+            ones[r] = bias[i] * 0.3f;
         w.tiles = (const uint8_t *)ones;
         const struct act a = {.kind = ACT_F32, .n_tokens = 1, .n_cols = 1, .f = &one};
         t->definition->matmul_fixed(&w, &a, sums, TILE_ROWS, NULL, 1, 0, 1);
         want_acc[i] = (int64_t)((uint64_t)want_acc[i] + (uint64_t)sums[0]);
     }
-    shaders_fixed_bias(t->s, acc, WIDTH, bias, WIDTH, 1);
+    shaders_fixed_bias(t->s, acc, WIDTH, bias, 0.3f, WIDTH, 1);
     expect_bytes(t, acc, want_acc, WIDTH * sizeof *acc);
     return test_end(t, err);
 }

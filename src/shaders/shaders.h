@@ -100,9 +100,9 @@ void shaders_scale(struct shaders *s, struct rows x, float by, uint32_t n, uint3
 void shaders_scale_rows(struct shaders *s, struct rows x, const float *by, uint32_t n,
                         uint32_t n_rows);
 void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, uint32_t n_rows);
-/* acc[t][i] += the fixed point of bias[i], as forward_fixed() rounds. */
+/* acc[t][i] += the fixed point of by * bias[i], as forward_fixed() rounds. */
 void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
-                        uint32_t n, uint32_t n_rows);
+                        float by, uint32_t n, uint32_t n_rows);
 
 /* rope() of the heads of each token, stride floats apart; token t's cos and sin [n_rot / 2] at
  * cos + t * n_rot / 2. */

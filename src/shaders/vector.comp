@@ -32,7 +32,7 @@ void main() {
     uvec2 x = further(p.x, row * (fixed_x ? 8u : 4u), p.ldx);
     uvec2 y = further(p.y, row * (fixed_y ? 8u : 4u), p.ldy);
     if (fixed_x)
-        Pairs(x).at[i] = add64(Pairs(x).at[i], to_fixed(Floats(y).at[i]));
+        Pairs(x).at[i] = add64(Pairs(x).at[i], to_fixed(mul_(Floats(y).at[i], p.by)));
     else if (p.op == FIXED_GET)
         Floats(x).at[i] = from_fixed(Pairs(y).at[i]);
     else
