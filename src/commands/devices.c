@@ -33,15 +33,12 @@ struct finding {
 static enum status measure(struct finding *f, struct device *d, struct err *err) {
     struct shaders *shaders;
     uint64_t ns = 0;
-    enum status st = device_crossing(d, &ns, err);
-    if (st == ST_OK)
-        f->crossing_us = (double)ns * 1e-3;
-    else if (st != ST_UNSUPPORTED || test)
-        return st;
+    TRY(device_crossing(d, &ns, err));
+    f->crossing_us = (double)ns * 1e-3;
     if (!test)
         return ST_OK;
     TRY(shaders_open(&shaders, d, err));
-    st = ST_OK;
+    enum status st = ST_OK;
     for (int type = 0; type < QT_N && st == ST_OK; type++)
         if (wmat_type_supported((enum qtype)type))
             st = shaders_prepare(shaders, (enum qtype)type, err);

@@ -1,6 +1,7 @@
-# scratch.sh, to be sourced: a folder that goes with the test, and failures that are counted.
+# scratch.sh, to be sourced: a folder that goes with the test, and failures that are counted: one makes the test fail,
+# however it ends.
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'status=$?; rm -rf "$work"; [ "${failures:-0}" = 0 ] || exit 1; exit $status' EXIT
 cd "$work" || exit 1
 export XDG_DATA_HOME=$work/data XDG_CACHE_HOME=$work/cache # what nodes keep, and know of files, is the test's own
 failures=0
