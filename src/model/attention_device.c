@@ -9,6 +9,8 @@ void attn_device_tables(const struct forward_pass *r, const struct layer_weights
     const size_t at = (size_t)layer * m->cfg.n_tokens_max + r->first;
     uint64_t *pages = b->pages + (size_t)layer * m->n_pages_max;
     uint32_t t = 0;
+    if (attn_n_heads(m, lw) == 0) /* nor has this rank a cache */
+        return;
     for (uint32_t s = 0; s < r->step->n_runs; s++) {
         const struct step_run *seq = &r->step->runs[s];
         uint32_t page = lw->window != 0 ? kv_window_first(lw->window, seq->pos) : 0;
@@ -182,10 +184,12 @@ void attn_record_latents(const struct forward_pass *r, const struct layer_weight
     shaders_rmsnorm(s, kv, kv, lw->mla.kv_a_norm, rank, n, hp->rms_eps);
     if (lw->has_rope)
         shaders_rope(s, turning, 1, n_rot, n_rot, cos, sin, rope->mode, n);
+    if (attn_latent_heads(m) == 0)
+        return;
     shaders_kv_store(s, &m->kv.layers[layer].shape, kv, kv,
                      b->token_pages + (size_t)layer * m->cfg.n_tokens_max + r->first,
                      b->slots + r->first, n);
-    if (lw->has_rope && attn_latent_heads(m) != 0)
+    if (lw->has_rope)
         shaders_rope(s, queries, attn_latent_heads(m), hp->mla.nope + n_rot, n_rot, cos, sin,
                      rope->mode, n);
 }
