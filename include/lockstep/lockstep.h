@@ -426,7 +426,8 @@ struct lockstep_roofs {
 };
 /** The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this
  * process read memory, and multiply, as fast as the best loop can; of ranks in several NUMA
- * domains those of the first, times their number. For `lockstep bench`. Takes a second or so,
+ * domains those of the first, times their number. A single rank on a device has its device's. For
+ * `lockstep bench`. Takes a second or so,
  * and up to 1 GiB of memory for that time. LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. */
 LOCKSTEP_API enum lockstep_status
 lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out, struct lockstep_error *err);

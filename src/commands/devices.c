@@ -18,7 +18,8 @@ static const struct cli_command command = {
     "devices", "lists the devices of this machine (GPUs), by Vulkan",
     "Each has a number, which stands for it wherever a device is named; a part of its name does\n"
     "so, too. There and back is the time from a submission to its result: the median of 20\n"
-    "empty ones. --test takes a driver seconds, a software device a minute: it compiles all\n"
+    "empty ones. How fast it reads its memory and multiplies is measured with shaders that do\n"
+    "nothing else. --test takes a driver seconds, a software device a minute: it compiles all\n"
     "that could be used.",
     options};
 
@@ -26,6 +27,7 @@ static const struct cli_command command = {
 struct finding {
     struct device_info info;
     double crossing_us; /* 0: not measured */
+    struct device_roofs roofs;
     double test_s;      /* 0: not tested */
     char sentence[512]; /* why it cannot be used; "": it can */
 };
@@ -35,10 +37,13 @@ static enum status measure(struct finding *f, struct device *d, struct err *err)
     uint64_t ns = 0;
     TRY(device_crossing(d, &ns, err));
     f->crossing_us = (double)ns * 1e-3;
+    enum status st = device_roofs(d, &f->roofs, err);
+    if (st != ST_OK && st != ST_NO_MEMORY) /* for measuring; a model may be smaller */
+        return st;
     if (!test)
         return ST_OK;
     TRY(shaders_open(&shaders, d, err));
-    enum status st = ST_OK;
+    st = ST_OK;
     for (int type = 0; type < QT_N && st == ST_OK; type++)
         if (wmat_type_supported((enum qtype)type))
             st = shaders_prepare(shaders, (enum qtype)type, err);
@@ -69,6 +74,10 @@ static json_t *text(const char *s) {
     return cli_json_text(s, strlen(s));
 }
 
+static json_t *measured(double x) {
+    return x > 0 ? json_real(x) : json_null();
+}
+
 static json_t *to_json(const struct finding *f, size_t number) {
     const struct device_info *i = &f->info;
     json_t *features = json_array();
@@ -76,15 +85,15 @@ static json_t *to_json(const struct finding *f, size_t number) {
         if (i->features[k])
             json_array_append_new(features,
                                   json_string(device_feature_name((enum device_feature)k)));
-    return json_pack("{s:I, s:o, s:o, s:s, s:I, s:b, s:o, s:I, s:I, s:o, s:o, s:o}", "number",
-                     (json_int_t)number, "name", text(i->name), "driver", text(i->driver),
-                     "kind", device_kind_name(i->kind), "memory_bytes",
-                     (json_int_t)i->memory_bytes, "unified", i->unified, "features", features,
-                     "subgroup", (json_int_t)i->subgroup, "vulkan", (json_int_t)i->api_version,
-                     "crossing_us",
-                     f->crossing_us > 0 ? json_real(f->crossing_us) : json_null(), "test_s",
-                     f->test_s > 0 ? json_real(f->test_s) : json_null(), "error",
-                     f->sentence[0] != '\0' ? text(f->sentence) : json_null());
+    return json_pack(
+        "{s:I, s:o, s:o, s:s, s:I, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "number",
+        (json_int_t)number, "name", text(i->name), "driver", text(i->driver), "kind",
+        device_kind_name(i->kind), "memory_bytes", (json_int_t)i->memory_bytes, "unified",
+        i->unified, "features", features, "subgroup", (json_int_t)i->subgroup, "vulkan",
+        (json_int_t)i->api_version, "crossing_us", measured(f->crossing_us), "read_gbs",
+        measured(f->roofs.read_gbs), "int8_gops", measured(f->roofs.int8_gops), "f32_gops",
+        measured(f->roofs.f32_gops), "test_s", measured(f->test_s), "error",
+        f->sentence[0] != '\0' ? text(f->sentence) : json_null());
 }
 
 static void print(const struct finding *f, size_t number) {
@@ -103,6 +112,9 @@ static void print(const struct finding *f, size_t number) {
     printf("%s\n", any ? "" : " none");
     if (f->crossing_us > 0)
         printf("   there and back: %.1f us\n", f->crossing_us);
+    if (f->roofs.read_gbs > 0)
+        printf("   reads %.1f GB/s, multiplies %.3f TOP/s of int8 and %.3f of f32\n",
+               f->roofs.read_gbs, f->roofs.int8_gops * 1e-3, f->roofs.f32_gops * 1e-3);
     if (f->test_s > 0)
         printf("   computes the processor's bits: tested in %.2f s\n", f->test_s);
     if (f->sentence[0] != '\0')

@@ -145,4 +145,14 @@ struct device_counts device_counts(const struct device *d);
  * be recorded. ST_UNSUPPORTED: this build has no shaders. */
 enum status device_crossing(struct device *d, uint64_t *ns, struct err *err);
 
+/* The most that the device could do: it reads its memory, a large block, and does nothing else; it
+ * multiplies on registers, int8 as the products of weights do (packed, where it has that), and f32.
+ * An operation is half a multiply-add. Takes a tenth of a second or two, and 256 MiB for that time.
+ * Nothing may be recorded; it does not count. ST_NO_MEMORY, ST_UNSUPPORTED, ST_PEER_LOST. */
+struct device_roofs {
+    double read_gbs;            /* GB/s */
+    double int8_gops, f32_gops; /* 10^9 operations/s */
+};
+enum status device_roofs(struct device *d, struct device_roofs *out, struct err *err);
+
 #endif

@@ -114,6 +114,12 @@ struct device_counts device_counts(const struct device *d) {
     return (struct device_counts){0};
 }
 
+enum status device_roofs(struct device *d, struct device_roofs *out, struct err *err) {
+    (void)d;
+    (void)out;
+    return err_set(err, ST_BAD_INPUT, WHY);
+}
+
 enum status device_crossing(struct device *d, uint64_t *ns, struct err *err) {
     (void)d;
     (void)ns;

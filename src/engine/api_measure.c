@@ -3,6 +3,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "device/device.h"
 #include "engine/api_impl.h"
 #include "engine/trace.h"
 #include "roof/roof.h"
@@ -54,6 +55,19 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
 #define ROOF_BYTES ((size_t)1 << 30)
 #define ROOF_ROUNDS 3
 
+/* Of the only rank, which is on a device. */
+static enum status device_part(struct device *d, bool f32, struct lockstep_roofs *out,
+                               struct err *err) {
+    struct device_roofs roofs;
+    TRY(device_roofs(d, &roofs, err));
+    *out = (struct lockstep_roofs){
+        .read_gbs = roofs.read_gbs,
+        .peak_gops = f32 ? roofs.f32_gops : roofs.int8_gops,
+        .peak_kind = f32 ? "f32" : "int8",
+    };
+    return ST_OK;
+}
+
 enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out,
                                     struct lockstep_error *err_) {
     struct err local, *err = api_err(err_, &local);
@@ -64,13 +78,15 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     const size_t n_ranks = (size_t)r->job.n_ranks;
     const size_t n_domains = (size_t)MIN(MAX(r->job.n_local, 1), machine_n_domains());
     enum status st = api_check_open(ls, err);
+    enum qtype type = QT_F32;
+    (void)qtype_from_name(ls->in.info.type, &type);
+    bool f32 = act_kind_for(type) == ACT_F32;
+    if (st == ST_OK && n_ranks == 1 && r->device != NULL)
+        return api_done(device_part(r->device, f32, out, err));
     if (st == ST_OK)
         st = pool_open(&pool, (int)div_up(n_ranks, n_domains) * r->job.n_threads, err);
     if (st != ST_OK)
         return api_done(st);
-    enum qtype type = QT_F32;
-    (void)qtype_from_name(ls->in.info.type, &type);
-    bool f32 = act_kind_for(type) == ACT_F32;
     /* The weights themselves are the best buffer: what decode reads. A share that is too small is
      * replaced by a block of its own. */
     const struct weights *w = model_weights(r->model);

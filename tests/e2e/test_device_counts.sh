@@ -54,4 +54,17 @@ print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipel
 }
 as_planned gpt-oss-mxfp4 2 "$device,cpu"
 as_planned granitehybrid 1 "$device"
+
+# Speeds stand beside the device's roofs: those that `devices` shows, give or take a busy machine, and not a processor's.
+"$LOCKSTEP" devices --json >devices.json
+"$LOCKSTEP" bench "$model" -q -r 1 -p 8 -n 8 --device "$device" --json >bench.json
+python3 -c '
+import json, sys
+bench, listed = json.load(open("bench.json")), json.load(open("devices.json"))
+own = next(d for d in listed if sys.argv[1] in (str(d["number"]), d["name"]))
+assert own["read_gbs"] > 0 and own["int8_gops"] > 0 and own["f32_gops"] > 0, own
+assert bench["peak_kind"] == "f32" and len(bench["read_roof_runs"]) == 3, bench
+assert own["read_gbs"] / 20 < bench["read_roof_gbs"] < 20 * own["read_gbs"], (own, bench)
+assert own["f32_gops"] / 20 < bench["peak_gops"] < 20 * own["f32_gops"], (own, bench)
+' "$device" || fail "roofs"
 [ $failures = 0 ]

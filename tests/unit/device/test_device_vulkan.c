@@ -523,6 +523,22 @@ static enum status run_slowly(struct device *d, const struct device_kernel *k,
     return device_finish(d, err);
 }
 
+/* Whatever they are: more than nothing, and less than the best there is. */
+static void roofs_are_measured(void **state) {
+    struct device *d = open_device(name);
+    struct device_roofs roofs = {0};
+    struct err err;
+    const struct device_counts before = device_counts(d);
+    (void)state;
+    assert_int_equal(device_roofs(d, &roofs, &err), ST_OK);
+    assert_true(roofs.read_gbs > 1e-3 && roofs.read_gbs < 1e5);
+    assert_true(roofs.int8_gops > 1e-3 && roofs.int8_gops < 1e8);
+    assert_true(roofs.f32_gops > 1e-3 && roofs.f32_gops < 1e7);
+    assert_int_equal(device_counts(d).submissions, before.submissions); /* it does not count */
+    assert_false(device_has_work(d));
+    device_close(d);
+}
+
 /* Twice as many workgroups each time, until they take longer than the second that is allowed.
  * Nothing goes on after that, and nothing waits. */
 static void a_device_that_does_not_answer_is_lost(void **state) {
@@ -613,6 +629,7 @@ int main(void) {
         cmocka_unit_test(subnormals_are_flushed_if_asked),
 #endif
         cmocka_unit_test(a_crossing_takes_some_time),
+        cmocka_unit_test(roofs_are_measured),
         cmocka_unit_test(a_device_that_does_not_answer_is_lost),
 #endif
     };
