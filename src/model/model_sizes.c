@@ -67,18 +67,12 @@ uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uin
     return n;
 }
 
-/* Of attention, beside its sums. After those of a norm over all heads nothing is left to wait
- * for. */
-static uint32_t attention_waits(const struct hparams *hp, const struct plan *plan,
-                                uint32_t layer) {
-    const bool rows = hp->qk_norm == QK_NORM_ROW, chooses = hparams_layer_chooses(hp, layer);
-    uint32_t n = 0;
-    n += rows && plan->tp == 1;
-    n += !rows && (hp->v_norm || hp->qk_norm == QK_NORM_PLAIN ||
-                   hp->query_growth.scale != 0.0f || chooses);
-    n += chooses && hp->mla.kv_rank != 0;
-    n += hp->attn_gate != ATTN_GATE_NONE;
-    return n;
+/* Of attention, beside its sums: an indexer's choice is the processor's, and so is what comes before
+ * it; with latents there are products in between. */
+static uint32_t attention_waits(const struct hparams *hp, uint32_t layer) {
+    if (!hparams_layer_chooses(hp, layer))
+        return 0;
+    return hp->mla.kv_rank != 0 ? 2 : 1;
 }
 
 /* Of experts: the processor chooses them. What else it does in teams comes after a sum. */
@@ -101,7 +95,7 @@ uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, ui
         n -= 1 + !recurrent_groups_are_whole(hp, plan);
     n += recurrent ? 2 : 0;
     if (hparams_layer_has_attention(hp, layer))
-        n += attention_waits(hp, plan, layer);
+        n += attention_waits(hp, layer);
     if (hparams_layer_is_moe(hp, layer))
         n += moe_waits(hp, plan);
     if (hp->n_layer_input != 0)
