@@ -67,8 +67,8 @@ uint32_t model_layer_sums(const struct hparams *hp, const struct plan *plan, uin
     return n;
 }
 
-/* Of attention, beside its sums: an indexer's choice is the processor's, and so is what comes before
- * it; with latents there are products in between. */
+/* Of attention, beside its sums: an indexer's choice is the processor's, and so is what comes
+ * before it; with latents there are products in between. */
 static uint32_t attention_waits(const struct hparams *hp, uint32_t layer) {
     if (!hparams_layer_chooses(hp, layer))
         return 0;
