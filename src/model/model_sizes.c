@@ -75,12 +75,9 @@ static uint32_t attention_waits(const struct hparams *hp, uint32_t layer) {
     return hp->mla.kv_rank != 0 ? 2 : 1;
 }
 
-/* Of experts: the processor chooses them. What else it does in teams comes after a sum. */
+/* Of experts: the processor chooses them. Alone it also takes latents in and out. */
 static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan) {
-    const struct moe_params *p = &hp->moe;
-    return plan->tp > 1
-               ? 1
-               : 1 + (uint32_t)p->biases + p->dense_beside + (p->n_latent != 0 ? 2u : 0u);
+    return plan->tp == 1 && hp->moe.n_latent != 0 ? 3 : 1;
 }
 
 /* Recurrent layers wait for what they read and for what their output product reads, which is the
