@@ -65,7 +65,8 @@ for model in models/jargon-3m-f16.gguf "$models"/*.gguf "$models"/../quant-model
     if [ ! -e "$model" ] || [ $SECONDS -gt $end ]; then continue; fi
     "$program" eval "$model" -q --ids $ids --greedy 2 --logits "$work/a" >/dev/null 2>&1 || continue
     compare "$model" --device "$device"
-    compare "$model" --ranks 2 --device "$device,cpu"
+    compare "$model" --split 1,1 --device "$device,cpu"
+    compare "$model" --ranks 2 --device "$device,cpu" # by what was measured
 done
 say "" "$same evaluations with the processor's bits, $other without."
 

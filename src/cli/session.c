@@ -40,7 +40,8 @@ const struct cli_option session_split_options[] = {
              "the share of each rank, as relative weights, such as\n"
              "3,1. With --parallel: the shares of the stages or of\n"
              "the ranks of a stage. Default: equal; on several\n"
-             "machines by measured memory bandwidth and memory"),
+             "machines or unlike devices by measured memory\n"
+             "bandwidth and memory"),
     CLI_TEXT(0, "parallel", "HOW", &session_args.parallel,
              "tensor: every rank has a part of every layer;\n"
              "pipeline: each rank has some layers, cut by their\n"

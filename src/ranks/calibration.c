@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "net/host_id.h"
+#include "ranks/device_reading.h"
 #include "ranks/placement.h"
 
 #include <math.h>
@@ -17,6 +18,7 @@
 #define RATE_TRIES 9
 #define RATE_ROUNDS 2
 #define RATE_BYTES_LEAST ((size_t)4 << 20)
+#define CROSSING_MOST 60.0
 #define RATE_MOST 1e15 /* bytes/s; a rank that says more does not measure */
 
 /* An exchange is repeated so often, or until all of its kind together took WIRE_SECONDS. */
@@ -37,6 +39,7 @@ struct reading {
     float *x_block;
     size_t x_bytes;
     float *y;
+    struct device_reading device; /* of a rank that has one */
 };
 
 static void touch_on_thread(void *arg, struct pool *pool, int thread) {
@@ -56,6 +59,8 @@ static void read_on_thread(void *arg, struct pool *pool, int thread) {
 }
 
 static void reading_deinit(struct reading *r) {
+    if (!device_reading_close(&r->device))
+        return; /* then it is nobody's */
     mem_huge_free(r->tiles, r->bytes);
     mem_huge_free(r->x_block, r->x_bytes);
     mem_huge_free(r->y, r->w.n_rows * sizeof *r->y);
@@ -87,6 +92,24 @@ static enum status reading_init(struct reading *r, const struct calibration *s, 
     r->x.start = (int32_t *)(r->x_block + 3 * n_blocks);
     r->x.q = (int8_t *)(r->x_block + 4 * n_blocks);
     pool_run(s->pool, touch_on_thread, r);
+    if (s->cfg->shaders == NULL)
+        return ST_OK;
+    const struct device_block blocks[3] = {
+        {r->tiles, r->bytes}, {r->x_block, r->x_bytes}, {r->y, r->w.n_rows * sizeof *r->y}};
+    enum status st =
+        device_reading_open(&r->device, s->cfg->shaders, &r->w, &r->x, r->y, blocks, err);
+    if (st != ST_OK)
+        reading_deinit(r);
+    return st;
+}
+
+static enum status read_once(double *seconds, struct reading *r, const struct calibration *s,
+                             double crossing_s, struct err *err) {
+    if (s->cfg->shaders != NULL)
+        return device_reading_time(seconds, &r->device, crossing_s, err);
+    double began = clock_s();
+    pool_run(s->pool, read_on_thread, r);
+    *seconds = clock_s() - began;
     return ST_OK;
 }
 
@@ -99,10 +122,11 @@ static enum qtype main_type(const struct gguf_totals *all) {
     return best;
 }
 
-static enum status measure_rate(double *rate, const struct calibration *s, struct err *err) {
+static enum status measure_rate(double *rate, double crossing_s, const struct calibration *s,
+                                struct err *err) {
     struct reading r;
     struct gguf_totals all;
-    double seconds[RATE_TRIES], began;
+    double seconds[RATE_TRIES];
     size_t n = 0;
     gguf_totals(s->g, &all);
     uint64_t share = all.n_bytes / (uint64_t)s->job->n_ranks;
@@ -111,13 +135,13 @@ static enum status measure_rate(double *rate, const struct calibration *s, struc
                      err));
     enum status st = fabric_barrier(s->all, err);
     double first = clock_s();
-    pool_run(s->pool, read_on_thread, &r); /* not counted: the threads wake up */
+    if (st == ST_OK) /* not counted: the threads wake up */
+        st = read_once(&seconds[0], &r, s, crossing_s, err);
     while (st == ST_OK && n < RATE_TRIES && (n == 0 || clock_s() - first < RATE_SECONDS)) {
-        began = clock_s();
-        pool_run(s->pool, read_on_thread, &r);
-        seconds[n++] = clock_s() - began;
+        st = read_once(&seconds[n], &r, s, crossing_s, err);
+        n += st == ST_OK;
     }
-    *rate = (double)r.bytes / MAX(median(seconds, n), 1e-9);
+    *rate = n > 0 ? (double)r.bytes / MAX(median(seconds, n), 1e-9) : 0;
     reading_deinit(&r);
     return st;
 }
@@ -301,10 +325,36 @@ static enum status measure_wires(struct placement_wires *w, const struct calibra
 /* Goes over the wire between ranks of the same build. */
 struct machine_report {
     uint64_t memory_bytes;
-    double rate;
+    double rate, crossing_s;
     int32_t n_threads, unused;
     uint8_t host[32];
+    char device[64]; /* with memory of its own; "": its memory is the host's */
 };
+
+static enum status look_at_device(struct machine_report *mine, const struct calibration *s,
+                                  struct err *err) {
+    const struct device_info *info = device_info(shaders_device(s->cfg->shaders));
+    char name[256];
+    TRY(job_device(s->job, name, sizeof name, err));
+    mine->memory_bytes = device_reading_memory(info, mine->memory_bytes);
+    /* Two cards of one name have numbers. */
+    if (!info->unified)
+        snprintf(mine->device, sizeof mine->device, "%.8s %.48s",
+                 strspn(name, "0123456789") == strlen(name) ? name : "", info->name);
+    return device_reading_crossing(&mine->crossing_s, s->cfg->shaders, err);
+}
+
+/* Whether two ranks take memory from one place. */
+static bool share_memory(const struct machine_report *a, const struct machine_report *b) {
+    return memcmp(a->host, b->host, sizeof a->host) == 0 &&
+           memcmp(a->device, b->device, sizeof a->device) == 0;
+}
+
+static bool makes_sense(const struct machine_report *r) {
+    return r->rate > 0 && r->rate < RATE_MOST && r->n_threads >= 1 &&
+           r->n_threads <= POOL_MAX_THREADS && r->crossing_s >= 0 &&
+           r->crossing_s < CROSSING_MOST;
+}
 
 static bool are_alike(const struct machine_report *all, int n) {
     double slowest = all[0].rate, fastest = all[0].rate;
@@ -327,11 +377,13 @@ static enum status measure_machines(struct placement_machine *machines,
     host_id(mine.host);
     uint64_t free_bytes = mem_available();
     mine.memory_bytes = free_bytes - free_bytes / 16;
+    if (s->cfg->shaders != NULL)
+        TRY(look_at_device(&mine, s, err));
     TRY(fabric_barrier(s->all, err)); /* all have looked before the first takes some */
     uint8_t again = 1;
     for (int round = 0; round < RATE_ROUNDS && again; round++) {
         double rate;
-        TRY(measure_rate(&rate, s, err));
+        TRY(measure_rate(&rate, mine.crossing_s, s, err));
         mine.rate = MAX(mine.rate, rate);
         TRY(fabric_gather(s->all, 0, &mine, all, parts, err));
         again = s->job->rank == 0 && !are_alike(all, n);
@@ -340,13 +392,13 @@ static enum status measure_machines(struct placement_machine *machines,
     for (int i = 0; i < n && s->job->rank == 0; i++) {
         uint64_t together = 0;
         for (int j = 0; j < n; j++)
-            together += memcmp(all[i].host, all[j].host, sizeof all[i].host) == 0;
-        if (!(all[i].rate > 0 && all[i].rate < RATE_MOST) || all[i].n_threads < 1 ||
-            all[i].n_threads > POOL_MAX_THREADS)
+            together += share_memory(&all[i], &all[j]);
+        if (!makes_sense(&all[i]))
             return err_set(err, ST_PEER_LOST, "rank %d sent measurements that make no sense",
                            i);
         machines[i] = (struct placement_machine){.memory_bytes = all[i].memory_bytes / together,
                                                  .rate = all[i].rate,
+                                                 .crossing_s = all[i].crossing_s,
                                                  .n_threads = all[i].n_threads};
     }
     return ST_OK;

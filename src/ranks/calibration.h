@@ -6,9 +6,12 @@
  *   rate      Each rank multiplies with zeros in the file's main type, with all its threads, by
  *             the product that decode uses. All ranks do it at once, so ranks on one machine share
  *             its memory bus. It reads as many bytes as a rank's share, but at most
- *             CALIBRATION_BYTES. So a model that fits the caches is measured in the caches.
+ *             CALIBRATION_BYTES. So a model that fits the caches is measured in the caches. A rank
+ *             on a device does so there, with memory that lies as the weights of a model that the
+ *             device does alone.
+ *   crossing  Of a rank on a device: from a submission to its result on the host.
  *   memory    What the machine has available (mem_available) minus a sixteenth, divided among its
- *             ranks.
+ *             ranks. Of a device with memory of its own that memory, minus a sixteenth.
  *   sums, hand-overs, the way to rank 0 and back
  *             The fabric's own calls with the sizes of a token, medians, for every possible
  *             layout.

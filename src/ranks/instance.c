@@ -68,10 +68,12 @@ static enum status check_links(const struct lockstep_options *opt, int n_ranks,
                : ST_OK;
 }
 
-/* Ranks of one machine are alike and close together; several machines are measured. */
+/* Ranks of one machine are alike and close together, unless they are on different devices; several
+ * machines are measured. */
 static enum job_placement open_placement(const struct job *job,
                                          const struct lockstep_options *opt) {
-    if (job->n_local >= job->n_ranks || opt->n_split != 0)
+    const bool are_alike = job->n_local >= job->n_ranks && !job_devices_differ(opt->devices);
+    if (job->n_ranks == 1 || are_alike || opt->n_split != 0)
         return JOB_PLACE_TOLD;
     return opt->parallel == NULL || str_eq(opt->parallel, "auto") ? JOB_PLACE_ALL
                                                                   : JOB_PLACE_SHARES;

@@ -48,6 +48,17 @@ enum status job_device(const struct job *job, char *name, size_t name_bytes, str
     return ST_OK;
 }
 
+bool job_devices_differ(const char *devices) {
+    const char *list = devices != NULL ? devices : "";
+    const size_t n = strcspn(list, ",");
+    for (const char *at = list + n; *at != '\0'; at += strcspn(at, ",")) {
+        at++;
+        if (strcspn(at, ",") != n || memcmp(at, list, n) != 0)
+            return true;
+    }
+    return false;
+}
+
 void job_set_threads(struct job *job) {
     if (job->n_threads != 0)
         return;

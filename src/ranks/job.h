@@ -58,6 +58,9 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
  * ST_BAD_INPUT: the list has one for each rank of another number of ranks. */
 enum status job_device(const struct job *job, char *name, size_t name_bytes, struct err *err);
 
+/* Whether a list of devices has different names. NULL has not. */
+bool job_devices_differ(const char *devices);
+
 /* The number of threads where the job leaves it open. */
 void job_set_threads(struct job *job);
 /* The calling thread, and those that it starts, run in this rank's part of the machine

@@ -18,12 +18,15 @@ models=("$SOURCE_DIR/models/jargon-3m-f16.gguf")
 models+=("$golden"/logits/*.gguf "$golden"/quant-models/*.gguf)
 layouts=(
     "--ranks 1 --device D"
-    "--ranks 2 --device D,cpu"
+    "--split 1,1 --device D,cpu"
     "--split 3,1 --device D,cpu"
-    "--ranks 3 --device cpu,D,cpu"
-    "--ranks 2 --parallel pipeline --device D,cpu"
-    "--ranks 2 --parallel pipeline --device cpu,D"
-    "--parallel tensor2xpipeline2 --device D,cpu,cpu,D"
+    "--split 1,1,1 --device cpu,D,cpu"
+    "--split 1,1 --parallel pipeline --device D,cpu"
+    "--split 1,1 --parallel pipeline --device cpu,D"
+    "--parallel tensor2xpipeline2 --split 1,1 --device D,cpu,cpu,D"
+    "--ranks 2 --device D,cpu"   # by what was measured
+    "--split 1,999 --device D,cpu" # no head is the device's
+    "--split 999,1 --device D,cpu"
 )
 kv=(f16 q8_0 f32)
 chunks=(512 7 512 1)
@@ -55,7 +58,7 @@ for model in "${models[@]}"; do
     compare "$model" "${layouts[0]}" "${kv[$((i % 3))]}" "${chunks[$((i % 4))]}" "${without[$((i % 11))]}"
     i=$((i + 1))
     [ $((i % 2)) = 0 ] || continue # a software device is slow to open: each second model in another layout, too
-    compare "$model" "${layouts[$((1 + i / 2 % 6))]}" "${kv[$(((i + 1) % 3))]}" "${chunks[$(((i + 1) % 4))]}" ""
+    compare "$model" "${layouts[$((1 + i / 2 % 9))]}" "${kv[$(((i + 1) % 3))]}" "${chunks[$(((i + 1) % 4))]}" ""
 done
 for layout in "${layouts[@]}"; do # each layout with each cache, of one model
     for type in "${kv[@]}"; do

@@ -36,8 +36,8 @@ vocab=$("$LOCKSTEP" bench "$model" -q -r 1 -p 1 -n 1 --json | python3 -c 'import
 expect "alone, the host's memory" 1 $((23 * layers + 3)) 0 "$model" --device "$device"
 export LOCKSTEP_DEVICE_WITHOUT=unified
 expect "alone" 1 $((23 * layers + 4)) $((12 * width + 4 * vocab + layers * (8 * head + 48))) "$model" --device "$device"
-expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --ranks 2 --device "$device,cpu"
-expect "a stage" 1 - - "$model" --ranks 2 --parallel pipeline --device "$device,cpu"
+expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --split 1,1 --device "$device,cpu"
+expect "a stage" 1 - - "$model" --split 1,1 --parallel pipeline --device "$device,cpu"
 if [ -e "$SHARED_DIR/golden/logits/qwen3moe.gguf" ]; then
     expect "a mixture" 3 - - "$SHARED_DIR/golden/logits/qwen3moe.gguf" --device "$device"
 fi
