@@ -273,7 +273,8 @@ static uint32_t waits_of(const char *shape, int tp) {
 }
 
 /* A dense model's step is one submission, of teams one for each sum more. The router's choice
- * needs one: Kimi K2's first layer is dense. Qwen3-Next's 36 layers that keep a state leave the device twice, and for no sum. */
+ * needs one: Kimi K2's first layer is dense. Qwen3-Next's 36 layers that keep a state leave the
+ * device twice, and for no sum. */
 static void a_step_on_a_device_is_few_submissions(void **state) {
     (void)state;
     assert_int_equal(waits_of("llama-3.3-70b", 1), 1);
