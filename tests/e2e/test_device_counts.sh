@@ -36,7 +36,7 @@ vocab=$("$LOCKSTEP" bench "$model" -q -r 1 -p 1 -n 1 --json | python3 -c 'import
 expect "alone, the host's memory" 1 $((23 * layers + 3)) 0 "$model" --device "$device"
 export LOCKSTEP_DEVICE_WITHOUT=unified
 expect "alone" 1 $((23 * layers + 4)) $((12 * width + 4 * vocab + layers * (8 * head + 48))) "$model" --device "$device"
-expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --split 1,1 --device "$device,cpu"
+expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --parallel tensor --split 1,1 --device "$device,cpu"
 expect "a stage" 1 - - "$model" --split 1,1 --parallel pipeline --device "$device,cpu"
 if [ -e "$SHARED_DIR/golden/logits/qwen3moe.gguf" ]; then
     expect "a mixture" 3 - - "$SHARED_DIR/golden/logits/qwen3moe.gguf" --device "$device"
@@ -45,12 +45,13 @@ fi
 # What plan predicts is what they ask for.
 unset LOCKSTEP_DEVICE_WITHOUT
 as_planned() { # model, ranks, --device
-    local file=$SHARED_DIR/golden/logits/$1.gguf planned
+    local file=$SHARED_DIR/golden/logits/$1.gguf planned layout=(--device "$3")
+    [ "$2" = 1 ] || layout+=(--parallel tensor --split 1,1) # and not what is measured as the fastest
     [ -e "$file" ] || return
     planned=$("$LOCKSTEP" plan "$file" --gpu 100,100,1 --ranks "$2" --latency 1us --json | python3 -c '
 import json, sys
 print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipeline"] == 1))')
-    expect "$1, $2 ranks" "$planned" - - "$file" --ranks "$2" --device "$3"
+    expect "$1, $2 ranks" "$planned" - - "$file" "${layout[@]}"
 }
 as_planned gpt-oss-mxfp4 2 "$device,cpu"
 as_planned granitehybrid 1 "$device"
