@@ -21,10 +21,12 @@ static void props(struct service *s, struct http_request *http) {
     struct engine_sampling d;
     engine_sampling_init(&d);
     json_t *params = json_pack(
-        "{s:f, s:i, s:f, s:f, s:f, s:f, s:i, s:i}", "temperature", (double)d.base.temperature,
-        "top_k", d.base.top_k, "top_p", (double)d.base.top_p, "min_p", (double)d.base.min_p,
-        "typical_p", (double)d.typical_p, "repeat_penalty", (double)d.base.repeat_penalty,
-        "repeat_last_n", d.base.repeat_last_n, "n_predict", -1);
+        "{s:f, s:i, s:f, s:f, s:f, s:f, s:i, s:i, s:f, s:f, s:f, s:f}", "temperature",
+        (double)d.base.temperature, "top_k", d.base.top_k, "top_p", (double)d.base.top_p,
+        "min_p", (double)d.base.min_p, "typical_p", (double)d.typical_p, "repeat_penalty",
+        (double)d.base.repeat_penalty, "repeat_last_n", d.base.repeat_last_n, "n_predict", -1,
+        "top_n_sigma", (double)d.top_n_sigma, "xtc_probability", (double)d.xtc_probability,
+        "xtc_threshold", (double)d.xtc_threshold, "dry_multiplier", (double)d.dry.multiplier);
     reply_json(http, 200,
                json_pack("{s:{s:i, s:o}, s:i, s:s, s:s, s:s, s:{s:b, s:b}, s:s}",
                          "default_generation_settings", "n_ctx", f->n_ctx, "params", params,

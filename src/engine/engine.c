@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "engine/dry.h"
 #include "engine/engine_internal.h"
 
 #include <math.h>
@@ -414,14 +415,24 @@ static bool copy_stop_ids(struct engine_request_handle *req, const struct engine
     return true;
 }
 
+static bool find_breakers(struct engine_request_handle *req, const struct engine_request *r,
+                          const struct tokenizer *t, uint32_t n_vocab) {
+    const struct engine_dry *dry = &r->sampling.dry;
+    req->r.sampling.dry.breakers = NULL; /* the bits are a copy */
+    if (dry->multiplier == 0)
+        return true;
+    req->dry_breakers = dry_breakers(t, n_vocab, dry->breakers, dry->n_breakers);
+    return req->dry_breakers != NULL;
+}
+
 /* All but the constraint, which stays the caller's until nothing can fail any more. */
 static bool copy_request(struct engine_request_handle *req, const struct engine_request *r,
-                         const struct tokenizer *t) {
+                         const struct tokenizer *t, uint32_t n_vocab) {
     req->r = *r;
     req->r.ids = copy_of(r->ids, r->n_ids, sizeof *r->ids);
     req->r.sampling.biases =
         copy_of(r->sampling.biases, r->sampling.n_biases, sizeof *r->sampling.biases);
-    bool stops = copy_stop_ids(req, r, t);
+    bool stops = copy_stop_ids(req, r, t) && find_breakers(req, r, t, n_vocab);
     req->seqs = mem_calloc((size_t)r->n_choices, sizeof *req->seqs);
     req->n_left = r->n_choices;
     if (!copy_stops(req, r) || !stops || req->r.ids == NULL || req->r.sampling.biases == NULL ||
@@ -472,7 +483,8 @@ enum status engine_submit(struct engine *e, const struct engine_request *r,
     TRY(check_request(e, r, err));
     struct engine_request_handle *req = mem_calloc(1, sizeof *req);
     enum status st = ST_OK;
-    if (req == NULL || !copy_request(req, r, e->in.tokenizer) || !give_constraints(req))
+    if (req == NULL || !copy_request(req, r, e->in.tokenizer, engine_n_vocab(e)) ||
+        !give_constraints(req))
         st = err_set(err, ST_NO_MEMORY, "no memory for a request");
     struct engine_request_handle *ignored;
     if (st == ST_OK)

@@ -59,9 +59,22 @@ const struct gguf *engine_gguf(const struct engine *e);
 /* The process of a rank (0: this one). */
 int engine_rank_pid(struct engine *e, int rank);
 
+/* Tokens that would repeat a sequence (dry.h). */
+struct engine_dry {
+    float multiplier, base;      /* 0: off; at least 1 */
+    int allowed_length;          /* at least 1: so long a sequence is not yet penalized more */
+    int last_n;                  /* tokens looked back on */
+    const char *const *breakers; /* [n_breakers] no sequence has a token with one of these */
+    size_t n_breakers;
+};
+
 struct engine_sampling {
     struct lockstep_sampling base;
-    float typical_p;                           /* 1: off */
+    float typical_p;       /* 1: off */
+    float top_n_sigma;     /* 0: off; only logits so many deviations below the best are kept */
+    float xtc_probability; /* 0: off; how often the likeliest go, of those with p >= ... */
+    float xtc_threshold;   /* ... this one, but for the last of them; above 0.5: never */
+    struct engine_dry dry;
     float presence_penalty, frequency_penalty; /* 0: off; counted over the generated tokens */
     const struct engine_bias {
         int32_t id;

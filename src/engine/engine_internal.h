@@ -102,6 +102,7 @@ struct engine_request_handle {
     struct engine_request r; /* pointers are to copies */
     struct stop *stops;      /* [r.n_stops] */
     size_t n_banned;         /* r.stop_ids here: all that may not come before r.min_tokens */
+    uint64_t *dry_breakers;  /* dry.h; NULL without DRY */
     struct seq *seqs;        /* [n_choices] */
     int n_left;              /* sequences that have not ended */
     int n_lingering;         /* that have, while a helper thread makes their mask */

@@ -157,6 +157,7 @@ void request_free(struct engine_request_handle *req) {
     mem_free((void *)(uintptr_t)req->r.ids);
     mem_free((void *)(uintptr_t)req->r.stop_ids);
     mem_free((void *)(uintptr_t)req->r.sampling.biases);
+    mem_free(req->dry_breakers);
     mem_free(req);
 }
 

@@ -219,6 +219,7 @@ static void sample_row(void *user, int thread, uint32_t output, const float *log
         .history = s->slot->ids,
         .n_history = row->n_history,
         .n_prompt = s->n_prompt,
+        .dry_breakers = s->req->dry_breakers,
         .seed = r->sampling.base.seed + (uint64_t)s->choice,
     };
     row->id = sampler_next(sm, &r->sampling, &in);

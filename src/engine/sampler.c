@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "engine/dry.h"
 
 #include <math.h>
 
@@ -15,7 +16,12 @@
 /* ---- settings ---------------------------------------------------------------------------- */
 
 void engine_sampling_init(struct engine_sampling *s) {
-    *s = (struct engine_sampling){.typical_p = 1};
+    static const char *const breakers[] = {"\n", ":", "\"", "*"};
+    *s = (struct engine_sampling){
+        .typical_p = 1,
+        .xtc_threshold = 0.1f,
+        .dry = {0, 1.75f, 2, INT32_MAX, breakers, ARRAY_LEN(breakers)},
+    };
     lockstep_sampling_init(&s->base);
 }
 
@@ -40,8 +46,34 @@ static enum status check_base(const struct lockstep_sampling *s, struct err *err
     return ST_OK;
 }
 
+static enum status check_newer(const struct engine_sampling *s, struct err *err) {
+    const struct engine_dry *dry = &s->dry;
+    if (!(s->top_n_sigma >= 0 && s->top_n_sigma <= 1000))
+        return err_set(err, ST_BAD_INPUT, "top-n-sigma %g: expected 0 (off) to 1000",
+                       (double)s->top_n_sigma);
+    if (!(s->xtc_probability >= 0 && s->xtc_probability <= 1))
+        return err_set(err, ST_BAD_INPUT, "XTC's probability %g: expected 0 to 1",
+                       (double)s->xtc_probability);
+    if (!(s->xtc_threshold >= 0 && s->xtc_threshold <= 1))
+        return err_set(err, ST_BAD_INPUT, "XTC's threshold %g: expected 0 to 1",
+                       (double)s->xtc_threshold);
+    if (!(dry->multiplier >= 0 && dry->multiplier <= 100))
+        return err_set(err, ST_BAD_INPUT, "DRY's multiplier %g: expected 0 to 100",
+                       (double)dry->multiplier);
+    if (!(dry->base >= 1 && dry->base <= 100))
+        return err_set(err, ST_BAD_INPUT, "DRY's base %g: expected 1 to 100",
+                       (double)dry->base);
+    if (dry->allowed_length < 1 || dry->last_n < 0)
+        return err_set(err, ST_BAD_INPUT,
+                       "DRY with sequences of %d tokens, of the last %d: expected 1 and 0 or "
+                       "more",
+                       dry->allowed_length, dry->last_n);
+    return ST_OK;
+}
+
 enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, struct err *err) {
     TRY(check_base(&s->base, err));
+    TRY(check_newer(s, err));
     if (!(s->typical_p > 0 && s->typical_p <= 1))
         return err_set(err, ST_BAD_INPUT, "typical-p %g: expected more than 0, at most 1",
                        (double)s->typical_p);
@@ -133,24 +165,50 @@ static void mask_out(struct sampler *sm, const uint64_t *mask) {
     }
 }
 
+/* Keeps the logits within n standard deviations of the best one (Tang et al., Top-nσ, arXiv
+ * 2411.07641). Masked tokens have no part in the deviation. */
+static void cut_sigma(struct sampler *sm, float n_sigma) {
+    double sum = 0, squares = 0, n = 0;
+    float best = -INFINITY;
+    for (uint32_t i = 0; i < sm->n_text; i++)
+        if (sm->logits[i] > -INFINITY) {
+            sum += (double)sm->logits[i];
+            n++;
+            best = MAX(best, sm->logits[i]);
+        }
+    for (uint32_t i = 0; i < sm->n_text; i++)
+        if (sm->logits[i] > -INFINITY)
+            squares += ((double)sm->logits[i] - sum / n) * ((double)sm->logits[i] - sum / n);
+    const double least = (double)best - (double)n_sigma * sqrt(squares / n);
+    for (uint32_t i = 0; i < sm->n_text; i++)
+        if ((double)sm->logits[i] < least)
+            sm->logits[i] = -INFINITY;
+}
+
 /* The logits that count: the model's own where nothing changes them. */
 static const float *changed_logits(struct sampler *sm, const struct engine_sampling *s,
                                    const struct sampler_input *in) {
     bool repetition = s->base.repeat_penalty != 1.0f;
     bool generated = s->presence_penalty != 0 || s->frequency_penalty != 0;
-    if (!repetition && !generated && s->n_biases == 0 && in->mask == NULL && in->n_banned == 0)
+    if (!repetition && !generated && s->n_biases == 0 && in->mask == NULL &&
+        in->n_banned == 0 && s->dry.multiplier == 0 && s->top_n_sigma == 0)
         return in->logits;
     memcpy(sm->logits, in->logits, sm->n_vocab * sizeof *sm->logits);
     if (repetition)
         penalize_repetition(sm, &s->base, in);
     if (generated)
         penalize_generated(sm, s, in);
+    if (s->dry.multiplier != 0)
+        dry_penalize(&s->dry, in->dry_breakers, in->history, in->n_history, sm->logits,
+                     sm->counts);
     for (size_t i = 0; i < s->n_biases; i++)
         sm->logits[s->biases[i].id] += s->biases[i].bias;
     if (in->mask != NULL)
         mask_out(sm, in->mask);
     for (size_t i = 0; i < in->n_banned; i++)
         sm->logits[in->banned[i]] = -INFINITY;
+    if (s->top_n_sigma > 0)
+        cut_sigma(sm, s->top_n_sigma);
     return sm->logits;
 }
 
@@ -380,6 +438,21 @@ static size_t kept(struct sampler *sm, const float *logits, const struct engine_
     return cut(sm->candidates, n, b, weigh(sm->candidates, n, 1.0f), &sure);
 }
 
+/* Exclude Top Choices (p-e-w, text-generation-webui, pull request 6335): of the ranked candidates
+ * with p >= threshold all but the last go, now and then. Returns how many. */
+static size_t excluded(struct candidate *c, size_t n, const struct engine_sampling *s,
+                       const struct sampler_input *in) {
+    const uint64_t another = 0x7874632065786330u; /* a stream of its own */
+    if (s->xtc_probability == 0 || s->xtc_threshold > 0.5f || n < 2 ||
+        rng_uniform(in->seed ^ another, in->n_history) >= (double)s->xtc_probability)
+        return 0;
+    const double sum = weigh(c, n, 1.0f);
+    size_t likely = 0;
+    while (likely < n && (double)c[likely].p >= (double)s->xtc_threshold * sum)
+        likely++;
+    return likely >= 2 ? likely - 1 : 0;
+}
+
 /* ---- the whole --------------------------------------------------------------------------- */
 
 int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
@@ -389,10 +462,12 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
     if (b->temperature == 0)
         return argmax(logits, sm->n_text);
     double u = rng_uniform(in->seed, in->n_history);
-    if (b->top_k == 0 && b->top_p == 1.0f && b->min_p == 0 && s->typical_p == 1.0f)
+    if (b->top_k == 0 && b->top_p == 1.0f && b->min_p == 0 && s->typical_p == 1.0f &&
+        s->xtc_probability == 0)
         return draw_from_all(sm, u * weigh_all(sm, logits, b->temperature));
-    size_t n = kept(sm, logits, s);
-    return draw(sm->candidates, n, u * weigh(sm->candidates, n, b->temperature));
+    size_t n = kept(sm, logits, s), gone = excluded(sm->candidates, n, s, in);
+    struct candidate *c = sm->candidates + gone;
+    return draw(c, n - gone, u * weigh(c, n - gone, b->temperature));
 }
 
 float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id,

@@ -4,13 +4,13 @@
  *
  * The order is that of other engines:
  *   1. repetition penalty on the last tokens, presence and frequency penalties on the generated
- *      ones, biases, the mask
- *   2. top-k, typical-p, top-p, min-p on the probabilities at temperature 1
+ *      ones, DRY, biases, the mask
+ *   2. top-n-sigma; top-k, typical-p, top-p, min-p, XTC on the probabilities at temperature 1
  *   3. temperature, then one draw
  *
  * Candidates are ranked by logit, equal ones by id. Temperature 0 takes the first. Without
- * top-k, typical-p, top-p and min-p no ranking is needed, and the draw walks the vocabulary in
- * the order of the ids. */
+ * top-k, typical-p, top-p, min-p and XTC no ranking is needed, and the draw walks the vocabulary
+ * in the order of the ids. */
 #ifndef LOCKSTEP_ENGINE_SAMPLER_H
 #define LOCKSTEP_ENGINE_SAMPLER_H
 
@@ -53,7 +53,8 @@ struct sampler_input {
     /* all tokens so far, the newest last; the new one's index follows */
     const int32_t *history;
     size_t n_history, n_prompt;
-    uint64_t seed; /* instead of that in the settings */
+    const uint64_t *dry_breakers; /* if dry.multiplier is not 0 */
+    uint64_t seed;                /* instead of that in the settings */
 };
 
 /* Allocates nothing. */

@@ -93,10 +93,15 @@ static bool asks_nothing(const json_t *v) {
 }
 
 static void refuse_others(struct params *p, const struct service_request *r) {
-    static const char *const fields[] = {"use_beam_search",           "bad_words",
-                                         "allowed_token_ids",         "prompt_logprobs",
-                                         "truncate_prompt_tokens",    "logits_processors",
-                                         "include_stop_str_in_output"};
+    static const char *const fields[] = {"use_beam_search",
+                                         "bad_words",
+                                         "allowed_token_ids",
+                                         "prompt_logprobs",
+                                         "truncate_prompt_tokens",
+                                         "logits_processors",
+                                         "include_stop_str_in_output",
+                                         "mirostat",
+                                         "dynatemp_range"};
     int best_of = r->n_choices;
     for (size_t i = 0; i < ARRAY_LEN(fields); i++)
         if (!asks_nothing(json_object_get(p->body, fields[i])))
@@ -104,6 +109,28 @@ static void refuse_others(struct params *p, const struct service_request *r) {
     param_int(p, "best_of", 1, 64, &best_of);
     if (best_of != r->n_choices)
         params_fail(p, "best_of", "best_of is not supported; use n");
+}
+
+/* Under llama.cpp's names. */
+static void param_newer(struct params *p, struct service_request *r, struct request_memory *m) {
+    struct engine_sampling *s = &r->sampling;
+    struct engine_dry *dry = &s->dry;
+    size_t n = 0;
+    param_float(p, "top_n_sigma", -1, 1000, &s->top_n_sigma);
+    s->top_n_sigma = MAX(s->top_n_sigma, 0.0f); /* -1: off */
+    param_float(p, "xtc_probability", 0, 1, &s->xtc_probability);
+    param_float(p, "xtc_threshold", 0, 1, &s->xtc_threshold);
+    param_float(p, "dry_multiplier", 0, 100, &dry->multiplier);
+    param_float(p, "dry_base", 1, 100, &dry->base);
+    param_int(p, "dry_allowed_length", 1, 1 << 20, &dry->allowed_length);
+    param_int(p, "dry_penalty_last_n", -1, INT32_MAX, &dry->last_n);
+    if (dry->last_n < 0) /* the whole context */
+        dry->last_n = INT32_MAX;
+    param_texts(p, "dry_sequence_breakers", STOPS_PER_REQUEST, m->breakers, &n);
+    if (json_is_array(json_object_get(p->body, "dry_sequence_breakers"))) {
+        dry->breakers = m->breakers;
+        dry->n_breakers = n;
+    }
 }
 
 void param_sampling(struct params *p, struct service_request *r, struct request_memory *m) {
@@ -121,6 +148,7 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     param_int(p, "repeat_last_n", -1, REPEAT_ALL, &s->repeat_last_n);
     if (s->repeat_last_n < 0) /* Ollama's name for the whole context */
         s->repeat_last_n = REPEAT_ALL;
+    param_newer(p, r, m);
     param_float(p, "presence_penalty", -2, 2, &r->sampling.presence_penalty);
     param_float(p, "frequency_penalty", -2, 2, &r->sampling.frequency_penalty);
     param_bool(p, "ignore_eos", &r->ignore_end);

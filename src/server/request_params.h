@@ -11,6 +11,7 @@
 struct request_memory {
     struct engine_bias *biases;
     const char *stops[STOPS_PER_REQUEST];
+    const char *breakers[STOPS_PER_REQUEST];
     int32_t stop_ids[STOPS_PER_REQUEST];
     int32_t *ids; /* a prompt */
 };
@@ -18,8 +19,8 @@ void request_memory_deinit(struct request_memory *m);
 
 /* temperature, top_p, top_k, min_p, typical_p, repeat_penalty (also as repetition_penalty),
  * presence_penalty, frequency_penalty, logit_bias, seed (a random one if absent), ignore_eos,
- * stop_token_ids, min_tokens. What others have beside these, and nothing here does, is a defect if
- * it asks for anything. r->n_choices is known before. */
+ * stop_token_ids, min_tokens, top_n_sigma, xtc_*, dry_*. What others have beside these, and nothing
+ * here does, is a defect if it asks for anything. r->n_choices is known before. */
 void param_sampling(struct params *p, struct service_request *r, struct request_memory *m);
 /* How many tokens, under the dialect's name: -1 is without a limit, as others read it. */
 void param_limit(struct params *p, const char *field, bool may_be_none,

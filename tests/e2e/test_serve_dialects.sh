@@ -91,6 +91,25 @@ sys.exit(c["text"] != os.environ["BEFORE"] or c["finish_reason"] != "stop")' "$w
 ask 200 /v1/completions -d "{$greedy,\"max_tokens\":12,\"stop_token_ids\":[$id],\"min_tokens\":9}"
 holds 'v["usage"]["completion_tokens"] >= 9'
 
+# ---- samplers ------------------------------------------------------------------------------------------
+text_with() { # FIELDS: the text of 40 tokens
+    ask 200 /v1/completions -d "{\"prompt\":\"one two three one two three one two\",\"max_tokens\":40,\"seed\":7,\"ignore_eos\":true,$1}"
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["choices"][0]["text"])' "$work/body"
+}
+plain=$(text_with '"top_k":40')
+for fields in '"xtc_probability":1,"xtc_threshold":0.05' '"top_n_sigma":0.5' '"dry_multiplier":5,"dry_allowed_length":1'; do
+    text=$(text_with "\"top_k\":40,$fields")
+    [ "$text" != "$plain" ] || fail "$fields change nothing"
+    [ "$text" = "$(text_with "\"top_k\":40,$fields")" ] || fail "$fields: another text for the same seed"
+done
+[ "$(text_with '"top_k":40,"xtc_probability":0,"top_n_sigma":-1,"dry_multiplier":0,"mirostat":0')" = "$plain" ] ||
+    fail "what is off changes the text"
+[ "$(text_with '"top_k":40,"dry_multiplier":5,"dry_penalty_last_n":0')" = "$plain" ] || fail "DRY that looks back on nothing"
+refused '"mirostat":2' 'mirostat is not supported'
+refused '"dry_base":0' 'dry_base must be (a number )?from 1|dry_base'
+refused '"xtc_probability":2' 'xtc_probability'
+refused '"dry_sequence_breakers":"x","dry_allowed_length":0' 'dry_allowed_length'
+
 # ---- limits ------------------------------------------------------------------------------------------
 ask 200 /v1/chat/completions -d "{$messages,\"max_tokens\":-1}" && holds 'v["usage"]["completion_tokens"] > 0'
 ask 200 /v1/completions -d '{"prompt":"hi","max_tokens":0}' && holds 'v["choices"][0]["text"] == ""'

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -20,6 +21,9 @@
 
 static float logits[N];
 static int32_t history[64];
+
+/* Bits of the tokens that end a sequence of DRY. */
+static uint64_t every_eighth[N / 64 + 1];
 
 static struct engine_sampling off(void) {
     struct engine_sampling s;
@@ -86,6 +90,53 @@ static int keep_mass(struct option *o, int n, double mass, bool *near) {
     return n;
 }
 
+/* The longest sequence before each place that is also the end of the history; id comes there. */
+static int repeats(const struct sampler_input *in, int id) {
+    int longest = 0;
+    for (size_t at = 1; at < in->n_history; at++) {
+        size_t length = 0;
+        while (length < at &&
+               in->history[at - 1 - length] == in->history[in->n_history - 1 - length] &&
+               in->history[at - 1 - length] % 8 != 7)
+            length++;
+        if (in->history[at] == id && id % 8 != 7)
+            longest = MAX(longest, (int)length);
+    }
+    return longest;
+}
+
+static int keep_within(struct option *o, int n, double n_sigma, bool *near) {
+    double mean = 0, squares = 0, best = -1e9;
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        mean += o[i].logit / n;
+        best = fmax(best, o[i].logit);
+    }
+    for (int i = 0; i < n; i++)
+        squares += (o[i].logit - mean) * (o[i].logit - mean) / n;
+    for (int i = 0; i < n; i++) {
+        double above = o[i].logit - (best - n_sigma * sqrt(squares));
+        *near |= fabs(above) < BORDER;
+        if (above >= 0)
+            o[kept++] = o[i];
+    }
+    return kept;
+}
+
+/* How many of the best are left out. o is ranked and has p. */
+static int left_out(const struct option *o, int n, const struct engine_sampling *s,
+                    const struct sampler_input *in, bool *near) {
+    int likely = 0;
+    if (s->xtc_probability == 0 || rng_uniform(in->seed ^ 0x7874632065786330u, in->n_history) >=
+                                       (double)s->xtc_probability)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        *near |= fabs(o[i].p - (double)s->xtc_threshold) < BORDER;
+        likely += o[i].p >= (double)s->xtc_threshold;
+    }
+    return MAX(likely - 1, 0);
+}
+
 /* -1: too near to a border to say. */
 static int defined(const struct engine_sampling *s, const struct sampler_input *in) {
     static struct option o[N];
@@ -103,12 +154,19 @@ static int defined(const struct engine_sampling *s, const struct sampler_input *
             v = v > 0 ? v / (double)b->repeat_penalty : v * (double)b->repeat_penalty;
         if (count > 0)
             v -= (double)s->presence_penalty + count * (double)s->frequency_penalty;
+        int again = s->dry.multiplier > 0 ? repeats(in, i) : 0;
+        if (again > 0 && again >= s->dry.allowed_length)
+            v -= (double)s->dry.multiplier *
+                 pow((double)s->dry.base, again - s->dry.allowed_length);
         for (size_t j = 0; j < s->n_biases; j++)
             v += s->biases[j].id == i ? (double)s->biases[j].bias : 0;
         if (in->mask == NULL || (in->mask[i / 64] >> (i % 64) & 1) != 0)
             o[n++] = (struct option){.id = i, .logit = v};
     }
-    bool ranked = b->top_k > 0 || b->top_p < 1 || b->min_p > 0 || s->typical_p < 1;
+    if (s->top_n_sigma > 0)
+        n = keep_within(o, n, (double)s->top_n_sigma, &near);
+    bool ranked = b->top_k > 0 || b->top_p < 1 || b->min_p > 0 || s->typical_p < 1 ||
+                  s->xtc_probability > 0;
     if (ranked || b->temperature == 0)
         qsort(o, (size_t)n, sizeof *o, by_logit);
     if (b->temperature == 0)
@@ -139,9 +197,11 @@ static int defined(const struct engine_sampling *s, const struct sampler_input *
             by_min = i;
     }
     n = MIN(by_mass, by_min);
-    softmax(o, n, (double)b->temperature);
+    softmax(o, n, 1);
+    int gone = left_out(o, n, s, in, &near);
+    softmax(o + gone, n - gone, (double)b->temperature);
     double u = rng_uniform(in->seed, in->n_history), upto = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = gone; i < n; i++) {
         upto += o[i].p;
         near |= fabs(upto - u) < BORDER && o[i].p > 0;
         if (upto > u)
@@ -161,6 +221,7 @@ static void check(const struct engine_sampling *s, const uint64_t *mask) {
                                          .history = history,
                                          .n_history = 30 + draw % 30,
                                          .n_prompt = 12,
+                                         .dry_breakers = every_eighth,
                                          .seed = draw};
         int want = defined(s, &in);
         int got = sampler_next(&sm, s, &in);
@@ -179,7 +240,7 @@ static void check(const struct engine_sampling *s, const uint64_t *mask) {
 static void each_setting_alone(void **state) {
     (void)state;
     static const struct engine_bias biases[] = {{5, 9.5f}, {7, -3}, {3000, 8}};
-    struct engine_sampling list[20];
+    struct engine_sampling list[30];
     int n = 0;
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         list[i] = off();
@@ -197,6 +258,16 @@ static void each_setting_alone(void **state) {
     list[n++].base.repeat_penalty = 1.4f;
     list[n++].presence_penalty = 2.0f;
     list[n++].frequency_penalty = -0.5f;
+    list[n++].top_n_sigma = 1.5f;
+    list[n++].top_n_sigma = 0.4f;
+    list[n].base.top_k = 40;
+    list[n].xtc_threshold = 0.02f;
+    list[n++].xtc_probability = 0.5f;
+    list[n].base.top_k = 12;
+    list[n].xtc_threshold = 0.08f;
+    list[n++].xtc_probability = 1;
+    list[n].dry.multiplier = 3;
+    list[n++].dry.allowed_length = 1;
     list[n].biases = biases;
     list[n++].n_biases = ARRAY_LEN(biases);
     for (int i = 0; i < n; i++)
@@ -216,12 +287,48 @@ static void settings_together(void **state) {
     s.base.repeat_penalty = 0.8f;
     s.frequency_penalty = 0.3f;
     check(&s, mask);
+    s.top_n_sigma = 2;
+    s.xtc_probability = 0.8f;
+    s.xtc_threshold = 0.01f;
+    s.dry.multiplier = 0.8f;
+    check(&s, mask);
     s = off();
     s.base.temperature = 1.5f;
     check(&s, mask);
     s.base.top_p = 0.9f;
     s.base.min_p = 0.01f;
     check(&s, mask);
+}
+
+/* A long sequence cannot come again, short of a breaker; and one that is allowed can. */
+static void sequences_end(void **state) {
+    (void)state;
+    static const int32_t song[] = {1, 2, 3, 4, 5, 6, 9, 1, 2, 3, 4, 5, 6};
+    struct sampler sm = open_sampler(ISA_SCALAR);
+    struct engine_sampling s = off();
+    struct sampler_input in = {.logits = logits, .history = song, .dry_breakers = every_eighth};
+    s.base.temperature = 0;
+    s.dry.multiplier = 1;
+    memset(logits, 0, sizeof logits);
+    for (size_t n = 8; n <= ARRAY_LEN(song); n++) {
+        const int32_t next = song[n - 7]; /* once more */
+        const uint32_t length = (uint32_t)n - 7;
+        in.n_history = n;
+        logits[next] = 1 + powf(1.75f, (float)length - 2);
+        logits[100] = 1.001f; /* as much as is left */
+        assert_int_equal(sampler_next(&sm, &s, &in), length < 2 ? next : 100);
+        logits[100] = 0.999f;
+        assert_int_equal(sampler_next(&sm, &s, &in), next);
+        logits[next] = 0;
+    }
+    s.dry.last_n = 6; /* does not see the first time */
+    logits[9] = 5;
+    assert_int_equal(sampler_next(&sm, &s, &in), 9);
+    s.dry.last_n = INT32_MAX;
+    assert_int_equal(sampler_next(&sm, &s, &in), 100);
+    for (uint32_t i = 0; i < N; i++)
+        assert_int_equal(sm.counts[i], 0);
+    sampler_deinit(&sm);
 }
 
 static void one_token_left_is_taken(void **state) {
@@ -341,9 +448,12 @@ static void greedy_takes_the_first_of_the_largest(void **state) {
 }
 
 int main(void) {
+    for (int i = 7; i < N; i += 8)
+        every_eighth[i / 64] |= 1ull << (i % 64);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_setting_alone),
         cmocka_unit_test(settings_together),
+        cmocka_unit_test(sequences_end),
         cmocka_unit_test(one_token_left_is_taken),
         cmocka_unit_test(the_same_on_every_instruction_set),
         cmocka_unit_test(padding_never_comes),
