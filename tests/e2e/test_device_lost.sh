@@ -66,6 +66,14 @@ LOCKSTEP_DEVICE_FAULT=open:2 timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 --fai
     fail "it does not open again: exit status $?: $(cat err)"
 cmp whole.txt answer.txt || fail "it does not open again: another answer: $(cat err)"
 grep -q "rank 0 computes on its processor: .* does not open" err || fail "it does not open again: $(cat err)"
+
+# To the processor and back: rank 1 loses its device too, and when the ranks open again, so does rank 0's, which is lost once
+# more. All in one answer.
+LOCKSTEP_DEVICE_FAULT=open:2 timeout 200 "$LOCKSTEP" "${ask[@]}" --ranks 2 --split 1,1 --parallel tensor --device 0,0 --failover \
+    >answer.txt 2>err || fail "to the processor and back: exit status $?: $(cat err)"
+cmp whole.txt answer.txt || fail "to the processor and back: another answer: $(cat err)"
+tr '\n' ' ' <err | grep -q "was lost.*rank 0 computes on its processor.*rank 1 has left.*the device .* was lost.*went on" ||
+    fail "to the processor and back: $(cat err)"
 unset LOCKSTEP_DEVICE_LOST_AFTER
 
 # Subnormals flushed: the contract has none that matter, so such a device passes its test and says the same.
