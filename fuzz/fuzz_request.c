@@ -188,6 +188,14 @@ enum status service_prompt(struct service *s, const struct service_request *r, i
     *ids = mem_calloc(*n_ids + 1, sizeof **ids);
     return *ids != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory");
 }
+enum status service_render(struct service *s, const struct service_request *r, char **text,
+                           size_t *len, struct err *err) {
+    (void)s;
+    BUG_ON(!json_is_array(r->messages));
+    *text = mem_strdup("a prompt");
+    *len = strlen("a prompt");
+    return *text != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory");
+}
 enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
                              bool parse_special, int32_t **ids, size_t *n_ids,
                              struct err *err) {
@@ -231,6 +239,11 @@ static void check_request(const struct service_request *r) {
     BUG_ON(n_bytes == SIZE_MAX); /* all of it was read */
     for (size_t i = 0; i < r->sampling.n_biases; i++)
         BUG_ON(r->sampling.biases[i].id < 0);
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        BUG_ON(r->stop_ids[i] < 0);
+    for (size_t i = 0; i < r->sampling.dry.n_breakers; i++)
+        n_bytes += strlen(r->sampling.dry.breakers[i]);
+    BUG_ON(n_bytes == SIZE_MAX);
 }
 
 static void say(const struct service_request *r, int choice, enum service_event_kind kind,

@@ -17,6 +17,8 @@ extern const struct route openai_routes[], anthropic_routes[], ollama_routes[],
 
 /* What a path has below a route that ends in '/'; "/v1" of the route may be absent. */
 const char *path_below(const struct http_request *r, const char *route);
+/* The route that such a path means, which may lack its "/v1". */
+const char *path_without_version(const char *route, const char *path);
 
 /* A sentence may quote invalid UTF-8, or end in half a character. */
 json_t *openai_error(int http_status, enum err_code code, const char *sentence,

@@ -26,19 +26,9 @@ void server_config_init(struct server_config *cfg) {
 static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
                                              llama_cpp_routes, misc_routes};
 
-/* The route that such a path means, which may lack its "/v1". */
-static const char *without_version(const char *route, const char *path) {
-    bool has = str_starts(route, "/v1/") && !str_starts(path, "/v1/");
-    return has ? route + strlen("/v1") : route;
-}
-
-const char *path_below(const struct http_request *r, const char *route) {
-    return http_path(r) + strlen(without_version(route, http_path(r)));
-}
-
 json_t *dialect_error(const char *path, int status, enum err_code code, const char *sentence,
                       const char *field) {
-    if (str_starts(path, without_version("/v1/messages", path)))
+    if (str_starts(path, path_without_version("/v1/messages", path)))
         return anthropic_error(status, code, sentence, field);
     if (str_starts(path, "/api/") && !str_starts(path, "/api/v0/"))
         return ollama_error(status, code, sentence, field);
@@ -83,7 +73,7 @@ static void say_loading(struct server *s, struct http_request *r) {
 
 /* A slash at the path's end changes nothing. */
 static bool is_at(const struct route *route, const char *path) {
-    const char *at = without_version(route->path, path);
+    const char *at = path_without_version(route->path, path);
     size_t n = strlen(at);
     if (strncmp(path, at, n) != 0)
         return false;
