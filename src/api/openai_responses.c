@@ -579,6 +579,12 @@ static void answer(struct service *s, struct http_request *http, const struct pa
     reply_submit(reply, r);
 }
 
+static void conversation_deinit(struct conversation *c) {
+    json_decref(c->items);
+    json_decref(c->messages);
+    json_decref(c->tools);
+}
+
 static void respond(struct service *s, struct http_request *http, struct params *p) {
     struct service_request r;
     struct request_memory m = {0};
@@ -586,9 +592,7 @@ static void respond(struct service *s, struct http_request *http, struct params 
     read_request(p, s, &r, &m, &c);
     if (p->st == ST_OK)
         answer(s, http, p, &r, &c);
-    json_decref(c.items);
-    json_decref(c.messages);
-    json_decref(c.tools);
+    conversation_deinit(&c);
     request_memory_deinit(&m);
 }
 
@@ -610,9 +614,7 @@ static void count(struct service *s, struct http_request *http, struct params *p
                    json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens",
                              (json_int_t)n));
     mem_free(ids);
-    json_decref(c.items);
-    json_decref(c.messages);
-    json_decref(c.tools);
+    conversation_deinit(&c);
     request_memory_deinit(&m);
 }
 

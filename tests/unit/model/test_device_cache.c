@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "device/device.h"
+#include "device_fixture.h"
 #include "engine/api_impl.h"
 #include "model/model_internal.h"
 
@@ -187,18 +188,6 @@ static void states_and_index_keys(void **state) {
     check(GOLDEN("deepseek4"), "f16");
 }
 
-static bool is_testable(void) {
-    struct device_info *list = NULL;
-    size_t n = 0;
-    char why[256] = "this build has no shaders";
-    bool found =
-        shaders_built() && device_list(&list, &n, why, sizeof why, NULL) == ST_OK && n > 0;
-    mem_free(list);
-    if (!found)
-        printf("skip: %s\n", why);
-    return found;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dense),
@@ -207,7 +196,7 @@ int main(void) {
         cmocka_unit_test(latents),
         cmocka_unit_test(states_and_index_keys),
     };
-    if (!is_testable())
+    if (!device_is_testable())
         return 77;
     if (getenv("LOCKSTEP_TEST_DEVICE") != NULL)
         device = getenv("LOCKSTEP_TEST_DEVICE");

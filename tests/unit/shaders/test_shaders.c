@@ -2,6 +2,7 @@
  * device with and without what it may lack (LOCKSTEP_DEVICE_WITHOUT). Without a device there
  * is nothing to test; a processor with a software driver of Vulkan is one.
  * labels: slow */
+#include "device_fixture.h"
 #include "kernel_fixture.h"
 
 #include "base/mem.h"
@@ -641,19 +642,6 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Says why there is nothing to test. */
-static bool is_testable(void) {
-    struct device_info *list = NULL;
-    size_t n = 0;
-    char why[256] = "this build has no shaders";
-    bool found =
-        shaders_built() && device_list(&list, &n, why, sizeof why, NULL) == ST_OK && n > 0;
-    mem_free(list);
-    if (!found)
-        printf("skip: %s\n", why);
-    return found;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_are_packed_alike),
@@ -665,5 +653,5 @@ int main(void) {
         cmocka_unit_test(products_are_alike),
         cmocka_unit_test(a_device_with_a_fault_is_refused),
     };
-    return is_testable() ? cmocka_run_group_tests(tests, open_all, close_all) : 77;
+    return device_is_testable() ? cmocka_run_group_tests(tests, open_all, close_all) : 77;
 }
