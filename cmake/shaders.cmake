@@ -26,11 +26,11 @@ file(GLOB SHADER_SOURCES ${PROJECT_SOURCE_DIR}/src/shaders/*.c)
 set_property(SOURCE ${DEVICE_SOURCES} ${SHADER_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS LOCKSTEP_HAS_SHADERS)
 
 # The names of a shader's variants: plain; with FMAs by f64, where it includes exact.glsl; with packed dot products, where
-# it asks for DOT. NAME_f64, NAME_dot, NAME_dot_f64 are compiled with these words defined.
+# it asks for DOT or includes matmul.glsl. NAME_f64, NAME_dot, NAME_dot_f64 are compiled with these words defined.
 function(shader_variants out shader)
   set(variants "plain")
   file(STRINGS ${shader} has_exact REGEX "include \"exact.glsl\"")
-  file(STRINGS ${shader} has_dot REGEX "ifdef DOT")
+  file(STRINGS ${shader} has_dot REGEX "ifdef DOT|include \"matmul.glsl\"")
   if(has_exact)
     list(APPEND variants F64)
   endif()
