@@ -1,15 +1,16 @@
-// build.mjs: makes ../src/api/page.html, the chat page in one file, from src/. The same sources give the same bytes.
+// build.mjs: makes the chat page in one file, ../src/api/page.html, and the files ../src/api/page/NAME-HASH.js that it
+// loads when an answer needs them, from src/. The same sources give the same bytes.
 //
-//   node build.mjs          writes it
-//   node build.mjs --check  says whether the one that is there is what the sources give
+//   node build.mjs          writes them
+//   node build.mjs --check  says whether those that are there are what the sources give
 import { createHash } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const output = new URL("../src/api/page.html", import.meta.url);
+const output = new URL("../src/api/", import.meta.url);
 const read = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
 
-async function bundle(entry) {
+async function bundle(entry, define = {}) {
   const result = await build({
     entryPoints: [entry],
     absWorkingDir: import.meta.dirname,
@@ -19,7 +20,8 @@ async function bundle(entry) {
     format: "iife",
     target: ["es2022", "chrome110", "firefox115", "safari16.4"],
     charset: "utf8",
-    legalComments: "none", // licenses() has them whole
+    define,
+    legalComments: "none", // license() has them whole
     jsx: "automatic",
     jsxImportSource: "preact",
     logLevel: "warning",
@@ -28,23 +30,35 @@ async function bundle(entry) {
 }
 
 /* The notices that the bundled libraries ask for. DOMPurify's license may be either of two; its own header names them. */
-function licenses() {
-  const version = (name) => `${name} ${JSON.parse(read(`node_modules/${name}/package.json`)).version}`;
-  const whole = ["preact", "marked"].map((name) => `${version(name)}\n\n${read(`node_modules/${name}/LICENSE`).trim()}`);
+function license(name) {
+  const title = `${name} ${JSON.parse(read(`node_modules/${name}/package.json`)).version}`;
+  if (name !== "dompurify") return `${title}\n\n${read(`node_modules/${name}/LICENSE`).trim()}`;
   const [purify] = /@license[^]*?(?=\s*\*\/)/.exec(read("node_modules/dompurify/dist/purify.es.mjs"));
-  return `/*!\nThis page contains:\n\n${[...whole, purify.replace("@license ", "")].join("\n\n---\n\n")}\n*/\n`;
+  return purify.replace("@license ", "");
+}
+
+function licenses(names) {
+  return `/*!\nThis file contains:\n\n${names.map(license).join("\n\n---\n\n")}\n*/\n`;
 }
 
 function hash(text) {
   return `'sha256-${createHash("sha256").update(text).digest("base64")}'`;
 }
 
-async function page() {
+/* {name, path below the page, text} of a file that is loaded when it is needed. */
+async function asset(name, libraries) {
+  const text = licenses(libraries) + (await bundle(`src/assets/${name}.js`));
+  const digest = createHash("sha256").update(text).digest("hex").slice(0, 12);
+  return { name, path: `page/${name}-${digest}.js`, text };
+}
+
+async function page(assets) {
   const style = await bundle("src/page.css");
-  const script = licenses() + (await bundle("src/main.jsx"));
+  const paths = assets.map(({ name, path }) => [`globalThis.LOCKSTEP_PATH_${name.toUpperCase()}`, JSON.stringify(path)]);
+  const script = licenses(["preact", "marked", "dompurify"]) + (await bundle("src/main.jsx", Object.fromEntries(paths)));
   const policy = [
     "default-src 'none'",
-    `script-src ${hash(script)}`,
+    `script-src ${[script, ...assets.map(({ text }) => text)].map(hash).join(" ")}`,
     `style-src ${hash(style)}`,
     "connect-src 'self'",
     "img-src data:",
@@ -56,10 +70,15 @@ async function page() {
   return read("src/page.html").replace(/\{\{(\w+)\}\}/g, (_, name) => parts[name]);
 }
 
-const made = await page();
+const assets = [await asset("math", ["katex"]), await asset("code", ["highlight.js"])];
+const made = new Map([["page.html", await page(assets)], ...assets.map(({ path, text }) => [path, text])]);
+const folder = new URL("page/", output);
+mkdirSync(folder, { recursive: true });
+const there = ["page.html", ...readdirSync(folder).map((name) => `page/${name}`)];
 if (!process.argv.includes("--check")) {
-  writeFileSync(output, made);
-} else if (readFileSync(output, "utf8") !== made) {
-  console.log("src/api/page.html is not what web/ gives: run node web/build.mjs and commit it.");
+  for (const path of there) rmSync(new URL(path, output), { force: true });
+  for (const [path, text] of made) writeFileSync(new URL(path, output), text);
+} else if (there.length !== made.size || !there.every((path) => made.get(path) === readFileSync(new URL(path, output), "utf8"))) {
+  console.log("src/api/page.html and src/api/page/ are not what web/ gives: run node web/build.mjs and commit them.");
   process.exitCode = 1;
 }

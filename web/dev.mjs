@@ -5,10 +5,11 @@ import { readFileSync } from "node:fs";
 import { createServer, request } from "node:http";
 
 const [server, port = 8090] = process.argv.slice(2);
-const page = new URL("../src/api/page.html", import.meta.url);
+const built = new URL("../src/api/", import.meta.url);
 
 createServer((req, res) => {
-  if (req.url === "/") return res.setHeader("Content-Type", "text/html; charset=utf-8").end(readFileSync(page));
+  if (req.url === "/") return res.setHeader("Content-Type", "text/html; charset=utf-8").end(readFileSync(new URL("page.html", built)));
+  if (/^\/page\/[\w.-]+$/.test(req.url)) return res.setHeader("Content-Type", "text/javascript").end(readFileSync(new URL(`.${req.url}`, built)));
   const onward = request(new URL(req.url, server), { method: req.method, headers: req.headers }, (answer) => {
     res.writeHead(answer.statusCode, answer.headers);
     answer.pipe(res);

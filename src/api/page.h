@@ -1,11 +1,25 @@
-/* page.h: the chat page that browsers get at "/": page.html. web/build.mjs makes it, and CMake
- * embeds it. */
+/* page.h: the chat page that browsers get at "/", and the files below /page/ that it loads when an
+ * answer needs them. web/build.mjs makes them, and CMake embeds them. They are static: they are
+ * there while the model loads, too, and need no key. */
 #ifndef LOCKSTEP_API_PAGE_H
 #define LOCKSTEP_API_PAGE_H
 
-#include <stddef.h>
+#include "net/http.h"
 
-extern const unsigned char page_html[];
-extern const size_t page_html_bytes;
+struct page_file {
+    const char *path;            /* "/" is the page */
+    const char *tag;             /* for ETag; another one for other bytes */
+    const unsigned char *zipped; /* by gzip */
+    size_t n_zipped;
+    const unsigned char *plain; /* NULL: there is none, since browsers know gzip */
+    size_t n_plain;
+};
+extern const struct page_file page_files[]; /* embed-page.cmake */
+extern const size_t n_page_files;
+
+/* Answers the request if it asks for one of the files. Those who ask for "/" get the page only
+ * if they accept HTML. */
+bool page_answer(struct http_request *r);
+bool page_has(const char *path);
 
 #endif

@@ -44,22 +44,6 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, dialect_error(http_path(r), status, ERR_NONE, sentence, ""));
 }
 
-/* Browsers ask for HTML; a client such as curl gets text (health_metrics.c). */
-static bool wants_page(const struct http_request *r) {
-    const char *accept = http_header(r, "Accept");
-    return str_eq(http_path(r), "/") && accept != NULL && strstr(accept, "text/html") != NULL &&
-           (str_eq(http_method(r), "GET") || str_eq(http_method(r), "HEAD"));
-}
-
-/* It is static, and says by itself how the server is: also while that loads. */
-static void give_page(struct http_request *r) {
-    http_set_header(r, "Cache-Control", "no-cache");
-    http_set_header(r, "Content-Security-Policy", "frame-ancestors 'none'");
-    http_set_header(r, "Referrer-Policy", "no-referrer");
-    http_set_header(r, "X-Content-Type-Options", "nosniff");
-    http_reply(r, 200, "text/html; charset=utf-8", page_html, page_html_bytes);
-}
-
 /* While the model is not open yet. */
 static void say_loading(struct server *s, struct http_request *r) {
     if (!str_eq(http_path(r), "/health")) {
@@ -97,10 +81,8 @@ static void handle(void *user, struct http_request *r) {
     struct server *s = user;
     struct service *service = atomic_load_explicit(&s->service, memory_order_acquire);
     char methods[64] = ""; /* of this path */
-    if (wants_page(r)) {
-        give_page(r);
+    if (page_answer(r))
         return;
-    }
     if (service == NULL) {
         say_loading(s, r);
         return;
@@ -138,7 +120,7 @@ static enum http_lane lane(void *user, const struct http_request *r) {
 
 /* A program that monitors the server needs no key. */
 static bool needs_key(const char *path) {
-    return !str_eq(path, "/health") && !str_eq(path, "/");
+    return !str_eq(path, "/health") && !page_has(path);
 }
 
 enum status server_open(struct server **out, const struct server_config *cfg, struct err *err) {

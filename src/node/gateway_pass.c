@@ -51,9 +51,8 @@ static bool is_among(const char *name, const char *const *list, size_t n) {
 /* Of one connection, not of the request; or what curl writes itself. */
 static bool is_ours(const char *name) {
     static const char *const ours[] = {
-        "connection",        "keep-alive", "te",   "upgrade",
-        "transfer-encoding", "trailer",    "host", "content-length",
-        "accept-encoding",   "expect",     "date", "proxy-connection"};
+        "connection", "keep-alive",     "te",     "upgrade", "transfer-encoding", "trailer",
+        "host",       "content-length", "expect", "date",    "proxy-connection"};
     return is_among(name, ours, ARRAY_LEN(ours));
 }
 

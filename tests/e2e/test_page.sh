@@ -9,14 +9,21 @@ for tool in node npm chromium; do
 done
 # A copy, so that npm's packages lie in the build folder.
 copy=$BUILD_DIR/page
-mkdir -p "$copy/web" "$copy/page" "$copy/src/api"
+mkdir -p "$copy/web" "$copy/page"
+rm -rf "$copy/web/src" "$copy/src"
 cp -r "$SOURCE_DIR"/web/{src,*.mjs,*.json,.npmrc} "$copy/web"
 cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$copy/page"
-cp "$SOURCE_DIR/src/api/page.html" "$copy/src/api"
+mkdir -p "$copy/src/api"
+cp -r "$SOURCE_DIR"/src/api/page{.html,} "$copy/src/api"
 npm_install "$copy/web"
 npm_install "$copy/page"
 cd "$copy/web" || exit 1
 timeout 100 node --test src/ || exit 1
 timeout 100 node build.mjs --check || exit 1
 serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" --ranks 2 --threads 1
-cd "$copy/page" && timeout 250 node page.mjs "$url"
+cd "$copy/page" || exit 1
+failed=0
+for checks in page rich; do
+    timeout 250 node $checks.mjs "$url" || failed=1
+done
+exit $failed

@@ -2,8 +2,10 @@
 import { render as renderInto } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { CopyButton } from "./copy.jsx";
+import { enrich } from "./extras.js";
 import { blocksOf, render } from "./markdown.js";
 
+const MOST_GROWING = 10000; // characters of a growing part that is coloured each time
 const LOST = "A rank was lost: going on with those that are left.";
 
 /* Puts the button into its own element beside each block of code. */
@@ -26,22 +28,40 @@ function addCopyButtons(root) {
   }
 }
 
+/* A table that is wider than the page is moved in a frame of its own, by the keyboard, too. */
+function addScrolling(root) {
+  for (const table of root.querySelectorAll("table")) {
+    const frame = document.createElement("div");
+    frame.className = "wide";
+    frame.tabIndex = 0;
+    frame.role = "group";
+    frame.ariaLabel = "Table";
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+}
+
 /* Redrawn only when its own text changes: what is selected elsewhere stays so while the answer grows. */
-function Block({ block }) {
+function Block({ block, growing }) {
   const place = useRef(null);
   useLayoutEffect(() => {
     place.current.replaceChildren(render(block));
     addCopyButtons(place.current);
+    addScrolling(place.current);
+    if (!growing || block.raw.length < MOST_GROWING) enrich(place.current);
   }, [block.raw]);
+  useLayoutEffect(() => {
+    if (!growing) enrich(place.current);
+  }, [growing]);
   return <div ref={place} dir="auto" />;
 }
 
-function Markdown({ text }) {
+function Markdown({ text, growing }) {
   const blocks = useMemo(() => blocksOf(text), [text]);
   return (
     <div class="markdown">
       {blocks.map((block, i) => (
-        <Block key={i} block={block} />
+        <Block key={i} block={block} growing={growing && i === blocks.length - 1} />
       ))}
     </div>
   );
@@ -55,7 +75,7 @@ export function Answer({ answer, run, onAgain }) {
       {reasoning && (
         <details class="thinking">
           <summary>{run && !content ? "Thinking\u2026" : "Thinking"}</summary>
-          <Markdown text={reasoning} />
+          <Markdown text={reasoning} growing={run !== undefined} />
         </details>
       )}
       {waiting && !run.lost && (
@@ -65,7 +85,7 @@ export function Answer({ answer, run, onAgain }) {
           <i />
         </p>
       )}
-      <Markdown text={content} />
+      <Markdown text={content} growing={run !== undefined} />
       {run?.lost && <p class="note lost">{LOST}</p>}
       {note && <p class="note">{note}</p>}
       {error && (

@@ -3,7 +3,9 @@
 // tag (<iostream>, List<String>, <input>) is text: nothing that the model said is left out.
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
+import { mathAt, mathBlockAt, mayBegin, withoutMaths } from "./maths.js";
 
+export const FORMULA = "tex"; // the language of a span that is one
 const NO_ADDRESS = ["align", "colspan", "rowspan", "start", "lang"]; // attributes that are not checked as one
 
 const TAGS = (
@@ -35,6 +37,8 @@ const TAG = `</?(?:${TAGS.join("|")})(?=[\\s/>])`;
 const BEGINS_TAG = new RegExp(`^ {0,3}${TAG}`);
 const NO_TAG = new RegExp(`(?!${TAG})<`, "g");
 
+const NEAR = 5000; // characters in which a formula's beginning is looked for
+
 /* In a tokenizer false means "as always", undefined "not that". */
 const tokenizer = {
   blockquote: deepIsText,
@@ -46,14 +50,48 @@ const tokenizer = {
     return raw === undefined ? undefined : { type: "text", raw, text: escape(raw), escaped: true };
   },
   inlineText(src) {
-    const [raw] = EXCLAMATIONS.exec(src) ?? [];
-    return raw === undefined ? false : { type: "text", raw, text: raw, escaped: this.lexer.state.inRawBlock };
+    let [raw] = EXCLAMATIONS.exec(src) ?? [];
+    if (raw === undefined) {
+      const near = src.slice(0, NEAR);
+      const end = mayBegin(near);
+      if (end === -1) return false;
+      [raw] = this.rules.inline.text.exec(near.slice(0, end)) ?? [near[0]];
+    }
+    return { type: "text", raw, text: raw, escaped: this.lexer.state.inRawBlock };
   },
 };
+
+const BEGINS_BLOCK = /(?<=\n) {0,3}(?:\$\$|\\\[)/; // within a paragraph
+
+/* A formula is its source until what draws it is there (extras.js), and where that cannot read it. */
+const formula = ({ raw, after = "" }) => `<span lang="${FORMULA}">${escape(raw.trim().slice(0, -after.length || undefined).trim())}</span>${after}`;
+const maths = [
+  {
+    name: "maths",
+    level: "inline",
+    tokenizer: (src) => {
+      const found = mathAt(src);
+      return found ? { type: "maths", ...found } : undefined;
+    },
+    renderer: formula,
+  },
+  {
+    name: "mathsBlock",
+    level: "block",
+    start: (src) => BEGINS_BLOCK.exec(src.slice(0, NEAR))?.index,
+    tokenizer: (src) => {
+      const found = mathBlockAt(src);
+      return found ? { type: "mathsBlock", ...found } : undefined;
+    },
+    renderer: (token) => `<p>${formula(token)}</p>`,
+  },
+];
 
 const marked = new Marked({
   gfm: true,
   tokenizer,
+  extensions: maths,
+  hooks: { emStrongMask: withoutMaths },
   renderer: {
     html: ({ text }) => text.replace(NO_TAG, "&lt;"),
     text: ({ text, tokens, escaped }) => (escaped && !tokens ? text.replaceAll("<", "&lt;") : false),

@@ -1,56 +1,8 @@
-// The chat page in Debian's chromium, before a running server: node page.mjs URL. One line per check. What a server
-// seldom says (errors, a lost rank, hostile answers) is said in its place by routes.
+// The chat page: questions, answers, conversations, the state of the server. node page.mjs URL
 import assert from "node:assert/strict";
-import { chromium } from "playwright-core";
+import { answered, answers, ask, box, button, check, completions, delta, end, event, fakeAnswer, url } from "./harness.mjs";
 
-const url = process.argv[2];
 const question = "What is a bit bucket?";
-const completions = "**/v1/chat/completions";
-const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
-const complaints = [];
-let failures = 0;
-
-/* Each check has a browser profile of its own, so nothing is remembered from the one before; and answers are
- * always the likeliest ones. */
-async function check(name, run, viewport = { width: 1200, height: 800 }) {
-  const context = await browser.newContext({ viewport });
-  await context.route(completions, (route) =>
-    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), temperature: 0 }) }));
-  const page = await context.newPage();
-  page.setDefaultTimeout(60000);
-  page.on("dialog", (dialog) => dialog.accept());
-  page.on("pageerror", (e) => complaints.push(`${name}: ${e}`));
-  page.on("console", (m) => /Refused|Uncaught/.test(m.text()) && complaints.push(`${name}: ${m.text()}`));
-  try {
-    await run(page);
-    console.log(`ok ${name}`);
-  } catch (e) {
-    failures++;
-    console.log(`FAILED ${name}: ${e.stack}`);
-  }
-  await context.close();
-}
-
-const answers = (page) => page.getByRole("article", { name: "Answer" });
-const box = (page) => page.getByRole("textbox", { name: "Question" });
-const button = (page, name) => page.getByRole("button", { name });
-
-async function ask(page, text) {
-  await box(page).fill(text);
-  await box(page).press("Enter");
-}
-
-/* Until the last answer is whole. */
-async function answered(page) {
-  await button(page, "Send").waitFor();
-  await page.waitForFunction(() => [...document.querySelectorAll("article.answer")].at(-1)?.getAttribute("aria-busy") === "false");
-  return answers(page).last().innerText();
-}
-
-const event = (v) => `data: ${JSON.stringify(v)}\n\n`;
-const delta = (content) => event({ choices: [{ index: 0, delta: { content } }] });
-const fakeAnswer = (page, body, status = 200, type = "text/event-stream") =>
-  page.route(completions, (route) => route.fulfill({ status, contentType: type, body }));
 
 await check("a question is answered as it streams", async (page) => {
   await page.goto(url);
@@ -389,7 +341,4 @@ await check("on a narrow screen", async (page) => {
   await page.getByRole("link", { name: "New chat" }).click();
   await page.getByText("What would you like to know?").waitFor();
 }, { width: 360, height: 640 });
-await check("nothing was complained of", () => assert.deepEqual(complaints, []));
-
-await browser.close();
-process.exit(failures > 0 ? 1 : 0);
+await end();
