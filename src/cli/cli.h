@@ -180,6 +180,11 @@ int cli_parse(const struct cli_command *cmd, int argc, char **argv);
 enum status cli_check_words(const struct cli_option *table, const char *allowed,
                             const char *const *words, size_t n, struct err *err);
 
+/* Sets one option's `out` from a text; shown: how sentences call it. ST_BAD_INPUT, and `out` is
+ * unchanged. */
+enum status cli_set_option(const struct cli_option *o, const char *shown, const char *value,
+                           struct err *err);
+
 /* ---- numbers ------------------------------------------------------------------------------
  * The whole string must be the number. false leaves *out alone. */
 bool cli_parse_int(const char *s, double min, double max, int *out);

@@ -195,6 +195,12 @@ static unsigned char paste(EditLine *el, wint_t key_) {
     return CC_EOF;
 }
 
+static unsigned char new_line(EditLine *el, wint_t key) {
+    (void)key;
+    el_insertstr(el, "\n");
+    return CC_REFRESH;
+}
+
 /* ---- the history --------------------------------------------------------------------------
  * Other conversations write the same file. So their additions are read before each line. It is
  * not an error if the file cannot be read or written. Then only the lines of this conversation
@@ -243,6 +249,9 @@ static enum status open_editor(struct line_reader *r, struct err *err) {
     /* el_set() would leak its copies of the names. */
     el_wset(r->el, EL_ADDFN, L"paste", L"inserts what is pasted", paste);
     el_set(r->el, EL_BIND, PASTE_BEGIN, "paste", NULL);
+    el_wset(r->el, EL_ADDFN, L"new-line", L"begins another line", new_line);
+    el_set(r->el, EL_BIND, "\033\r", "new-line", NULL); /* Alt-Enter */
+    el_set(r->el, EL_BIND, "\033\n", "new-line", NULL);
     return ST_OK;
 }
 
@@ -343,7 +352,11 @@ enum line_result line_read(struct line_reader *r, const char *prompt, const char
     for (bool first = true; more; first = false) {
         const char *line = "";
         size_t len = 0;
-        enum line_result got = r->terminal ? edit_line(r, first ? prompt : "... ", &line, &len)
+        enum line_result got = r->terminal ? edit_line(r,
+                                                       first      ? prompt
+                                                       : in_block ? BLOCK " "
+                                                                  : "... ",
+                                                       &line, &len)
                                            : plain_line(r, &line, &len);
         if (got != LINE_OK && (got != LINE_END || first))
             return got;

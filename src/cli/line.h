@@ -22,6 +22,7 @@ bool line_is_terminal(const struct line_reader *r);
 
 /* The next message: one line, or several. A line that ends in '\' continues on the next one.
  * Lines between """ and """ belong together, and so does text that is pasted in one piece.
+ * Alt-Enter begins another line within the editor.
  * *text is NUL-terminated, borrowed until the next call; *len is without that NUL.
  *
  *   LINE_INTERRUPTED  Ctrl-C: the typed text is dropped (on a terminal; it and SIGTERM need

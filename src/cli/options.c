@@ -301,6 +301,11 @@ static enum status option_set(const struct cli_option *o, const char *shown, con
     return ok ? ST_OK : bad_value(o, shown, value, err);
 }
 
+enum status cli_set_option(const struct cli_option *o, const char *shown, const char *value,
+                           struct err *err) {
+    return option_set(o, shown, value, err);
+}
+
 /* ---- help -------------------------------------------------------------------------------- */
 
 static const char *value_name(const struct cli_option *o) {

@@ -77,8 +77,7 @@ const struct cli_option session_context_options[] = {
                "more than half the memory of f16"),
     CLI_END};
 
-const struct cli_option session_options[] = {
-    CLI_INCLUDE(session_model_options),
+const struct cli_option session_how_options[] = {
     CLI_INCLUDE(session_split_options),
     CLI_TEXT(0, "link", "NAME", &session_args.link,
              "the link between ranks: shm, tcp, verbs or ucx\n"
@@ -120,6 +119,19 @@ const struct cli_option session_options[] = {
              "(default: found by trying)"),
     CLI_INCLUDE(session_context_options),
     CLI_END};
+
+const struct cli_option session_options[] = {CLI_INCLUDE(session_model_options),
+                                             CLI_INCLUDE(session_how_options), CLI_END};
+
+bool session_says_how(void) {
+    const struct session_args *a = &session_args;
+    return a->n_ranks != 0 || a->split.n > 0 || a->parallel != NULL || a->link != NULL ||
+           a->emulate != NULL || a->experts != NULL || a->kv != NULL || a->devices != NULL ||
+           a->hosts != NULL || a->nodes != NULL || a->weights != NULL || a->join != NULL ||
+           a->secret_file != NULL || a->rdma_matrix != NULL || a->rank >= 0 ||
+           a->n_threads != 0 || a->n_ctx != 0 || a->n_chunk != 0 || a->silence_ms != 0 ||
+           a->failover;
+}
 
 struct lockstep_sampling sampling_args;
 

@@ -28,7 +28,10 @@ extern struct session_args session_args;
 /* MODEL and the options of ranks, links, threads, context; the first three are parts of it. */
 extern const struct cli_option session_model_options[], session_split_options[],
     session_context_options[];
+extern const struct cli_option session_how_options[]; /* all but MODEL */
 extern const struct cli_option session_options[];
+/* Whether one of session_how_options was given. */
+bool session_says_how(void);
 
 /* What sampling options wrote; sampling_defaults() first. */
 extern struct lockstep_sampling sampling_args;

@@ -1,213 +1,249 @@
-/* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. For every
- * answer the whole conversation goes through the chat template. The library computes only what
- * its cache does not hold yet. */
-#include "base/buf.h"
-#include "base/mem.h"
+/* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The model of
+ * this process answers, or a running server. */
+#include "commands/chat.h"
 #include "base/program.h"
 #include "base/util.h"
+#include "cli/ask_server.h"
 #include "cli/line.h"
+#include "cli/model_names.h"
 #include "cli/session.h"
+#include "cli/style.h"
 
 #include <errno.h>
-#include <langinfo.h>
-#include <locale.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
 
-static const char *system_arg;
+static const char *system_arg, *server_arg, *key_arg, *model_arg;
+static bool local_arg;
 static int n_predict = -1;
 
 static const struct cli_option options[] = {
+    CLI_ARG_MAY("MODEL", &model_arg,
+                CLI_MODEL_HELP ".\nWith --server: its name there (default: the first)"),
     CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message"),
     CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
             "at most N tokens per answer (default -1: to the end of\n"
             "the context)"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "prints nothing but the answers"),
-    CLI_INCLUDE(session_options),
+    CLI_HEADING("a running server"),
+    CLI_TEXT(0, "server", "URL[,URL..]", &server_arg,
+             "asks this server (lockstep serve, or a node's port of\n"
+             "lockstep up) and opens no model: host, host:port or a\n"
+             "URL. Several are nodes of one cluster: if the first is\n"
+             "lost, the next one goes on"),
+    CLI_TEXT(0, "api-key", "KEY", &key_arg,
+             "the server's key (or $LOCKSTEP_API_KEY, which other\n"
+             "users of this machine do not see)"),
+    CLI_FLAG(0, "local", &local_arg, "opens the model here, even if it is up on this machine"),
+    CLI_INCLUDE(session_how_options),
     CLI_INCLUDE(sampling_options),
     CLI_END};
 
-static const char commands_help[] =
-    "  /help           this\n"
-    "  /reset          forgets the conversation\n"
-    "  /system TEXT    forgets it and sets the system message (without TEXT: none)\n"
-    "  /quit, Ctrl-D   ends\n"
-    "  Ctrl-C          stops an answer, or drops the line\n"
-    "  A line that ends in \\ goes on with the next one; so do lines between \"\"\" and "
-    "\"\"\",\n  and pasted ones.\n";
+#define COMMANDS                                                                          \
+    "  /help             this list\n"                                                     \
+    "  /set NAME VALUE   a setting: temp, top-k, seed...; /set alone lists them\n"        \
+    "  /system TEXT      begins again with this system message (without TEXT: none)\n"    \
+    "  /reset            begins again\n"                                                  \
+    "  /regen            answers the last message again, with the next seed\n"            \
+    "  /save FILE        keeps the conversation and the settings in a file\n"             \
+    "  /load FILE        goes on with what such a file has\n"                             \
+    "  /quit, Ctrl-D     ends; Ctrl-C stops an answer, or drops the line\n"               \
+    "  Alt-Enter begins another line of the message. So does a \\ at a line's end, and\n" \
+    "  lines between \"\"\" and \"\"\" are one message. Pasted lines stay together.\n"
 
 static const struct cli_command command = {
     "chat", "holds a conversation in the terminal",
-    "In the conversation:\n\n"
-    "  /help           the list of commands\n"
-    "  /reset          forgets the conversation\n"
-    "  /system TEXT    forgets it and sets the system message\n"
-    "  /quit, Ctrl-D   ends; Ctrl-C stops an answer, or drops the line\n\n"
-    "Arrow keys edit and find earlier lines (kept in ~/.lockstep_history). Without a terminal, "
+    "If a node or a server on this machine has the model up, that one answers, unless an option\n"
+    "says how to open it (--local does so and nothing else).\n\n"
+    "In the conversation:\n\n" COMMANDS
+    "\nArrow keys edit and find earlier lines (kept in ~/.lockstep_history). Without a terminal, "
     "each\n"
-    "line of stdin is a message and the answers go to stdout.",
+    "line of stdin is a message and the answers go to stdout, without thoughts.",
     options};
-
-/* ---- the conversation -------------------------------------------------------------------- */
-
-struct chat_session {
-    struct lockstep *ls;
-    struct line_reader *reader;
-    struct lockstep_message *messages; /* their texts are owned */
-    size_t n_messages, cap;
-    struct buf answer;
-    bool output_failed;
-};
-
-static bool chat_add(struct chat_session *c, const char *role, const char *content) {
-    if (!mem_reserve(&c->messages, &c->cap, c->n_messages + 1, sizeof *c->messages))
-        return false;
-    char *copy = mem_strdup(content);
-    if (copy == NULL)
-        return false;
-    c->messages[c->n_messages++] = (struct lockstep_message){role, copy};
-    return true;
-}
-
-static void chat_drop_last(struct chat_session *c) {
-    mem_free((char *)c->messages[--c->n_messages].content);
-}
-
-static bool chat_reset(struct chat_session *c, const char *system) {
-    while (c->n_messages > 0)
-        chat_drop_last(c);
-    lockstep_reset(c->ls);
-    return system == NULL || *system == '\0' || chat_add(c, "system", system);
-}
 
 /* ---- an answer ------------------------------------------------------------------------------ */
 
-static bool on_token(void *user, int32_t id, const char *text, size_t len) {
-    struct chat_session *c = user;
-    (void)id;
-    cli_print_text(text, len);
-    c->output_failed = fflush(stdout) != 0;
-    /* The library forgets a signal that came before it began. */
-    return !c->output_failed && buf_add(&c->answer, text, len) && cli_interrupted() == 0;
+struct chat_session {
+    struct talk talk;
+    struct line_reader *reader;
+};
+
+static void nothing(void *arg) {
+    (void)arg;
 }
 
 static void cancel(void *ls) {
     lockstep_cancel(ls);
 }
 
-static enum lockstep_status generate(struct chat_session *c, struct lockstep_result *result,
-                                     struct lockstep_error *err) {
-    struct lockstep_request req;
-    char *prompt;
-    int32_t *ids;
-    size_t len;
-    lockstep_request_init(&req);
-    enum lockstep_status st =
-        lockstep_chat_prompt(c->ls, c->messages, c->n_messages, &prompt, &len, err);
-    if (st != LOCKSTEP_OK)
-        return st;
-    /* The template writes the beginning-of-text token itself if the model needs one. */
-    st = session_tokenize(c->ls, prompt, len, false, &ids, &req.n_ids, err);
-    lockstep_free(prompt);
-    if (st != LOCKSTEP_OK)
-        return st;
-    req.ids = ids;
-    req.n_predict = n_predict;
-    req.sampling = &sampling_args;
-    req.on_token = on_token;
-    req.user = c;
-    if (cli_interrupted())
-        *result = (struct lockstep_result){.stop = "cancelled"};
-    else
-        st = lockstep_generate(c->ls, &req, result, err);
-    lockstep_free(ids);
-    return st;
+static struct lockstep *opened; /* NULL: a server answers */
+
+static void say_speed(const struct chat_session *c, const struct talk_answer *a) {
+    double rest = a->n_generated > 1 ? (double)a->n_generated - 1 : 0;
+    if (session_args.quiet || !line_is_terminal(c->reader))
+        return;
+    fprintf(stderr, "%s[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]%s\n",
+            style_text(STDERR_FILENO, STYLE_DIM), a->n_prompt, a->n_generated, a->first_s,
+            session_rate(rest, a->rest_s), a->full ? "; the context is full: /reset" : "",
+            style_text(STDERR_FILENO, STYLE_NONE));
 }
 
-/* Whether people want what is less important to look so (no-color.org). */
-static bool may_dim(void) {
-    return env_get("NO_COLOR") == NULL && cli_has_escapes(STDERR_FILENO);
-}
-
-/* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */
-static int answer(struct chat_session *c, const char *message) {
+/* What an answer's end means. CLI_GO_ON, or the exit status where nothing more can come of it. */
+static int conclude(struct chat_session *c, enum status st, const struct talk_answer *a,
+                    struct err *err) {
     bool terminal = line_is_terminal(c->reader);
-    struct lockstep_result result;
-    struct lockstep_error err;
-    if (!chat_add(c, "user", message))
-        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    buf_clear(&c->answer);
-    if (!terminal)
-        cli_on_interrupt(cancel, c->ls);
-    enum lockstep_status st = generate(c, &result, &err);
-    if (!terminal)
-        cli_on_interrupt(NULL, NULL);
     int signal_number = cli_take_interrupt();
-    if (c->answer.len > 0 || (signal_number != 0 && terminal))
+    if (a->text.len + a->thoughts.len > 0 || (signal_number != 0 && terminal))
         putchar('\n');
     int status = cli_flush();
     if (status != CLI_GO_ON)
         return status;
     if (signal_number == SIGTERM || (signal_number == SIGINT && !terminal))
         return 130;
-    if (st != LOCKSTEP_OK) {
+    if (st != ST_OK) {
         /* A message that does not fit, or that the template refuses, is forgotten; /reset
-         * helps. */
-        status = session_fail(st, &err);
-        chat_drop_last(c);
-        return st == LOCKSTEP_BAD_INPUT && terminal ? CLI_GO_ON : status;
+         * helps. A server may be back for the next one. */
+        bool goes_on = st == ST_BAD_INPUT || c->talk.talker->is_server;
+        status = cli_fail(st, "%s", err->text);
+        talk_drop_last(&c->talk);
+        return goes_on && terminal ? CLI_GO_ON : status;
     }
-    bool dims = may_dim();
-    if (!session_args.quiet && terminal)
-        fprintf(stderr, "%s[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]%s\n",
-                dims ? "\033[2m" : "", result.n_prompt, result.n_generated, result.prompt_s,
-                session_rate(session_generated(&result), result.generate_s),
-                str_eq(result.stop, "context") ? "; the context is full: /reset" : "",
-                dims ? "\033[0m" : "");
-    if (!chat_add(c, "assistant", buf_cstr(&c->answer)))
-        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    return CLI_GO_ON;
+    say_speed(c, a);
+    st = talk_add_answer(&c->talk, a, err);
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err->text);
+}
+
+/* To the last message. */
+static int answer(struct chat_session *c) {
+    bool terminal = line_is_terminal(c->reader);
+    struct talk_answer a = {.n_prompt = 0};
+    struct writer w;
+    struct err err;
+    if (!terminal)
+        cli_on_interrupt(opened != NULL ? cancel : nothing, opened);
+    writer_begin(&w);
+    enum status st = c->talk.talker->answer(c->talk.talker, &c->talk, &w, &a, &err);
+    writer_end(&w);
+    if (!terminal)
+        cli_on_interrupt(NULL, NULL);
+    int status = conclude(c, st, &a, &err);
+    buf_free(&a.text);
+    buf_free(&a.thoughts);
+    return status;
+}
+
+static int answer_to(struct chat_session *c, const char *message, size_t n) {
+    struct err err;
+    enum status st = talk_add(&c->talk, "user", message, n, &err);
+    if (st == ST_OK)
+        return answer(c);
+    int status = cli_fail(st, "%s", err.text);
+    return line_is_terminal(c->reader) ? CLI_GO_ON : status;
+}
+
+/* ---- commands ---------------------------------------------------------------------------- */
+
+static int regenerate(struct chat_session *c) {
+    if (!talk_reopen(&c->talk)) {
+        fprintf(stderr, "there is no answer yet\n");
+        return CLI_GO_ON;
+    }
+    sampling_args.seed++;
+    if (sampling_args.temperature <= 0)
+        fprintf(stderr, "with temp 0 the answer is the same: /set temp 0.8\n");
+    return answer(c);
+}
+
+static enum status set(struct chat_session *c, const char *words, struct err *err) {
+    char name[64], value[64];
+    int end = 0;
+    if (*words == '\0') {
+        talk_print_settings(&c->talk);
+        return ST_OK;
+    }
+    if (sscanf(words, "%63s %63s %n", name, value, &end) != 2 || words[end] != '\0')
+        return err_set(err, ST_BAD_INPUT, "expected /set NAME VALUE, such as /set temp 0.5");
+    return talk_set(&c->talk, name, value, err);
+}
+
+/* What follows a command's name; NULL: it is another command. */
+static const char *argument(const char *line, const char *name) {
+    size_t n = strlen(name);
+    if (!str_starts(line, name) || (line[n] != '\0' && line[n] != ' '))
+        return NULL;
+    return line + n + strspn(line + n, " ");
+}
+
+static enum status keep(struct chat_session *c, const char *path, bool load, struct err *err) {
+    if (*path == '\0')
+        return err_set(err, ST_BAD_INPUT, "expected the name of a file");
+    TRY(load ? talk_load(&c->talk, path, err) : talk_save(&c->talk, path, err));
+    if (!session_args.quiet)
+        fprintf(stderr, "%zu messages %s %s\n", json_array_size(c->talk.messages),
+                load ? "from" : "in", path);
+    return ST_OK;
+}
+
+/* One line that begins with '/'. CLI_GO_ON, or the exit status. */
+static int obey(struct chat_session *c, const char *line) {
+    const char *rest;
+    struct err err;
+    enum status st = ST_OK;
+    if (str_eq(line, "/quit") || str_eq(line, "/exit") || str_eq(line, "/bye"))
+        return 0;
+    if (str_eq(line, "/regen"))
+        return regenerate(c);
+    if (str_eq(line, "/help") || str_eq(line, "/?"))
+        fputs(COMMANDS, stderr);
+    else if (str_eq(line, "/reset"))
+        st = talk_reset(&c->talk, system_arg, &err);
+    else if ((rest = argument(line, "/system")) != NULL)
+        st = talk_reset(&c->talk, rest, &err);
+    else if ((rest = argument(line, "/set")) != NULL)
+        st = set(c, rest, &err);
+    else if ((rest = argument(line, "/save")) != NULL)
+        st = keep(c, rest, false, &err);
+    else if ((rest = argument(line, "/load")) != NULL)
+        st = keep(c, rest, true, &err);
+    else
+        fprintf(stderr, "unknown command %s; /help lists them\n", line);
+    if (st == ST_OK)
+        return CLI_GO_ON;
+    int status = cli_fail(st, "%s", err.text);
+    return line_is_terminal(c->reader) ? CLI_GO_ON : status;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------- */
 
-/* One line that begins with '/'. CLI_GO_ON, or the exit status. */
-static int obey(struct chat_session *c, const char *line) {
-    if (str_eq(line, "/quit") || str_eq(line, "/exit") || str_eq(line, "/bye"))
-        return 0;
-    if (str_eq(line, "/help") || str_eq(line, "/?")) {
-        fputs(commands_help, stderr);
-        return CLI_GO_ON;
+/* At a terminal Ctrl-C applies to the line or the answer. Elsewhere nothing would wake a thread
+ * that waits for a line. So a signal ends the program there; in the middle of an answer, in an
+ * orderly way. */
+static int begin(struct chat_session *c) {
+    bool terminal = line_is_terminal(c->reader);
+    struct err err;
+    enum status st = talk_reset(&c->talk, system_arg, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    if (terminal) {
+        cli_on_interrupt(opened != NULL ? cancel : nothing, opened);
+        cli_outlive_interrupts();
+    } else {
+        cli_on_interrupt(NULL, NULL);
     }
-    bool ok = true;
-    if (str_eq(line, "/reset"))
-        ok = chat_reset(c, system_arg);
-    else if (str_eq(line, "/system") || str_starts(line, "/system "))
-        ok = chat_reset(c, line + strlen("/system") + (line[strlen("/system")] == ' '));
-    else
-        fprintf(stderr, "unknown command %s; /help lists them\n", line);
-    return ok ? CLI_GO_ON : cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
+    if (!terminal && cli_interrupted())
+        return 130;
+    if (terminal && !session_args.quiet)
+        fprintf(stderr, "/help lists the commands; Alt-Enter or \"\"\" for several lines; "
+                        "Ctrl-D ends.\n");
+    return CLI_GO_ON;
 }
 
 static int converse(struct chat_session *c) {
     const char *line;
     size_t len;
-    if (!chat_reset(c, system_arg))
-        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    /* At a terminal Ctrl-C applies to the line or the answer. Elsewhere nothing would wake a
-     * thread that waits for a line. So a signal ends the program there; in the middle of an
-     * answer, in an orderly way. */
-    bool terminal = line_is_terminal(c->reader);
-    if (terminal)
-        cli_outlive_interrupts();
-    else
-        cli_on_interrupt(NULL, NULL);
-    if (!terminal && cli_interrupted())
-        return 130;
-    if (terminal && !session_args.quiet)
-        fprintf(stderr, "/help lists the commands; Ctrl-D ends.\n");
-    for (;;) {
+    int status = begin(c);
+    while (status == CLI_GO_ON) {
         enum line_result got = line_read(c->reader, "> ", &line, &len);
         if (got == LINE_FAILED)
             return cli_fail(ST_IO, "cannot read the message: %s", strerror(errno));
@@ -217,49 +253,89 @@ static int converse(struct chat_session *c) {
             return cli_fail(ST_BAD_INPUT, "the message has a NUL byte: it is not text");
         if (got == LINE_INTERRUPTED || line[strspn(line, " \t\n")] == '\0')
             continue;
-        int status = line[0] == '/' ? obey(c, line) : answer(c, line);
-        if (status != CLI_GO_ON)
-            return status;
+        status = line[0] == '/' ? obey(c, line) : answer_to(c, line, len);
     }
+    return status;
 }
 
-static int chat(struct lockstep *ls) {
-    struct chat_session c = {.ls = ls};
+static int chat(struct talker *talker) {
+    struct chat_session c = {.reader = NULL};
     struct err err;
     char history[4096] = "";
     const char *home = getenv("HOME");
     if (home != NULL)
         snprintf(history, sizeof history, "%s/.lockstep_history", home);
-    enum status st = line_open(&c.reader, home != NULL ? history : NULL, &err);
+    enum status st = talk_begin(&c.talk, talker, &sampling_args, &n_predict, &err);
+    if (st == ST_OK)
+        st = line_open(&c.reader, home != NULL ? history : NULL, &err);
     int status = st == ST_OK ? converse(&c) : cli_fail(st, "%s", err.text);
     line_close(c.reader);
-    while (c.n_messages > 0)
-        chat_drop_last(&c);
-    mem_free(c.messages);
-    buf_free(&c.answer);
+    talk_end(&c.talk);
     return status;
 }
 
-/* The editor counts characters, not bytes, and drops what its locale does not know. */
-static void use_utf8(void) {
-    static const char *const names[] = {"", "C.UTF-8", "UTF-8", "en_US.UTF-8"};
-    for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (setlocale(LC_CTYPE, names[i]) != NULL && str_eq(nl_langinfo(CODESET), "UTF-8"))
-            return;
+/* ---- who answers ------------------------------------------------------------------------- */
+
+static int chat_with_server(const char *urls, const char *model) {
+    struct talker *talker;
+    struct err err;
+    cli_on_interrupt(nothing, NULL);
+    enum status st = chat_server_open(&talker, urls, model, key_arg, &err);
+    if (st != ST_OK)
+        return cli_interrupted() ? 130 : cli_fail(st, "%s", err.text);
+    if (!session_args.quiet)
+        fprintf(stderr, "%s answers at %s\n", talker->model, chat_server_url(talker));
+    int status = chat(talker);
+    chat_server_close(talker);
+    cli_on_interrupt(NULL, NULL);
+    return status;
+}
+
+static int chat_here(void) {
+    struct talker *talker;
+    struct err err;
+    int status = session_open(&opened, 0);
+    if (status == CLI_GO_ON)
+        status = session_say(opened);
+    if (status == CLI_GO_ON) {
+        enum status st = chat_local_open(&talker, opened, session_args.model, &err);
+        status = st == ST_OK ? chat(talker) : cli_fail(st, "%s", err.text);
+        if (st == ST_OK)
+            chat_local_close(talker);
+    }
+    if (opened != NULL)
+        session_close(opened);
+    return status;
+}
+
+static int chat_somewhere(void) {
+    char url[SERVER_URL_BYTES], name[256];
+    struct err err;
+    if (server_arg != NULL) {
+        if (local_arg || session_says_how())
+            return cli_fail(ST_BAD_INPUT, "--server opens no model: not with options that say "
+                                          "how to open one");
+        return chat_with_server(server_arg, model_arg);
+    }
+    if (model_arg == NULL)
+        return cli_fail(ST_BAD_INPUT, "MODEL is missing; see lockstep chat --help");
+    session_args.word = model_arg;
+    bool found = !local_arg && !session_says_how() &&
+                 chat_server_find(model_arg, key_arg, url, sizeof url, name, sizeof name);
+    if (found && !session_args.quiet)
+        fprintf(stderr, "%s is up on this machine; --local opens it once more\n", name);
+    if (found)
+        return chat_with_server(url, name);
+    session_args.model = model_arg;
+    enum status st = models_here(&session_args.model, &err);
+    return st == ST_OK ? chat_here() : cli_fail(st, "%s", err.text);
 }
 
 int cmd_chat(int argc, char **argv) {
-    struct lockstep *ls = NULL;
     sampling_defaults();
-    use_utf8();
+    style_use_utf8();
     int status = cli_parse(&command, argc, argv);
-    if (status == CLI_GO_ON)
-        status = session_open(&ls, 0);
-    if (status == CLI_GO_ON)
-        status = session_say(ls);
-    if (status == CLI_GO_ON)
-        status = chat(ls);
-    if (ls != NULL)
-        session_close(ls);
-    return status;
+    if (key_arg == NULL)
+        key_arg = env_get("LOCKSTEP_API_KEY");
+    return status == CLI_GO_ON ? chat_somewhere() : status;
 }

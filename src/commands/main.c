@@ -84,6 +84,7 @@ static const struct {
      "instead of the best one; never changes the bits"},
     {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
     {"LOCKSTEP_SECRET", "the secret of a group with --join"},
+    {"LOCKSTEP_API_KEY", "the key for servers (chat --server)"},
     {"LOCKSTEP_CLUSTER_KEY", "the file with the cluster's key (lockstep key)"},
     {"HF_ENDPOINT", "the hub to pull models from, instead of the public one"},
     {"HF_TOKEN", "a token for the hub, instead of the one in the file token of HF_HOME"},
