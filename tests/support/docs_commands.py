@@ -48,7 +48,7 @@ SHORTER = [(r"lockstep bench ", "-r 1 -p 16 -n 8"), (r"lockstep fabric bench", "
 # Programs of others, whose options stand in our pages.
 FOREIGN = set(
     "--test-dir --output-on-failure --init --cpus --core --no-python --nproc-per-node --nnodes --stdio --inplace --version --help --each --rounds --streams"
-    " --faults --libllama --seed --predict --prompt --gap --network --now --oneline --oss --static --libs --cflags --windows".split()
+    " --faults --libllama --seed --predict --prompt --gap --network --now --oneline --oss --local-provider --model --static --libs --cflags --windows".split()
 )
 
 UNLISTED = {"help", "worker", "remote"}  # commands without a --help of their own
