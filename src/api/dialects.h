@@ -13,7 +13,7 @@ struct route {
 };
 
 extern const struct route openai_routes[], anthropic_routes[], ollama_routes[],
-    llama_cpp_routes[], misc_routes[];
+    llama_cpp_routes[], misc_routes[], cluster_routes[];
 
 /* What a path has below a route that ends in '/'; "/v1" of the route may be absent. */
 const char *path_below(const struct http_request *r, const char *route);

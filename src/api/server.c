@@ -23,8 +23,9 @@ void server_config_init(struct server_config *cfg) {
     http_config_init(&cfg->http);
 }
 
-static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
-                                             llama_cpp_routes, misc_routes};
+static const struct route *const tables[] = {openai_routes, anthropic_routes,
+                                             ollama_routes, llama_cpp_routes,
+                                             misc_routes,   cluster_routes};
 
 json_t *dialect_error(const char *path, int status, enum err_code code, const char *sentence,
                       const char *field) {

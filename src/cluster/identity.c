@@ -104,16 +104,19 @@ static int make_certificate(struct identity *id, const uint8_t public_key[32],
 enum status identity_make(struct identity *out, const struct cluster_key *key,
                           struct err *err) {
     uint8_t seed[32], public_key[crypto_sign_PUBLICKEYBYTES],
-        secret_key[crypto_sign_SECRETKEYBYTES], token[CLUSTER_DERIVED_BYTES];
+        secret_key[crypto_sign_SECRETKEYBYTES], token[CLUSTER_DERIVED_BYTES],
+        admin[CLUSTER_DERIVED_BYTES];
     _Static_assert(sizeof seed == crypto_sign_SEEDBYTES, "an Ed25519 seed");
     struct identity id = {.cert_pem = NULL};
     if (sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
     cluster_key_derive(key, "lockstep certificate", seed);
     cluster_key_derive(key, "lockstep token", token);
+    cluster_key_derive(key, "lockstep admin", admin);
     cluster_key_derive(key, "lockstep beacon", id.beacon_key);
     crypto_sign_seed_keypair(public_key, secret_key, seed);
     sodium_bin2hex(id.token, sizeof id.token, token, sizeof token);
+    sodium_bin2hex(id.admin, sizeof id.admin, admin, sizeof admin);
     int rc = make_certificate(&id, public_key, seed);
     sodium_memzero(seed, sizeof seed);
     sodium_memzero(secret_key, sizeof secret_key);

@@ -17,6 +17,9 @@ struct identity {
     char *cert_pem, *key_pem;         /* owned */
     char pin[IDENTITY_PIN_BYTES];     /* "sha256//..." of the public key, as curl has it */
     char token[IDENTITY_TOKEN_BYTES]; /* "Authorization: Bearer TOKEN"; hex */
+    /* Who shows it may change what is up, at the deployments' ports; hex. Of less use than token:
+     * it starts no worker and reads no file. */
+    char admin[IDENTITY_TOKEN_BYTES];
     uint8_t beacon_key[CLUSTER_DERIVED_BYTES];
 };
 

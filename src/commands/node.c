@@ -181,17 +181,19 @@ static enum status serve_until_interrupt(const struct node *n, struct discovery 
 }
 
 static enum status keep(struct controller **out, const struct identity *id, struct discovery *d,
-                        int api_port, const uint8_t node[BEACON_ID_BYTES], struct err *err) {
+                        struct node *n, const uint8_t node[BEACON_ID_BYTES], struct err *err) {
     const struct controller_config cfg = {.id = id,
                                           .discovery = d,
                                           .node = node,
                                           .host = host,
                                           .seeds = seeds,
                                           .name = name,
-                                          .port = api_port,
+                                          .port = node_port(n),
                                           .models = store,
                                           .state = state,
-                                          .check_words = serve_check_words};
+                                          .check_words = serve_check_words,
+                                          .tell = node_tell,
+                                          .tell_user = n};
     return controller_open(out, &cfg, err);
 }
 
@@ -207,7 +209,7 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
     TRY(node_open(&n, &cfg, err));
     enum status st = alone ? ST_OK : discover(&d, id, node_port(n), own, err);
     if (st == ST_OK)
-        st = keep(&k, id, d, node_port(n), own, err);
+        st = keep(&k, id, d, n, own, err);
     if (st == ST_OK) {
         node_set_discovery(n, d);
         node_set_controller(n, k);

@@ -14,6 +14,7 @@
 #define LOCKSTEP_ENGINE_ENGINE_H
 
 #include "base/status.h"
+#include "engine/throughput.h"
 #include "format/gguf.h"
 #include "lockstep/lockstep.h"
 #include "tokenizer/tokenizer.h"
@@ -212,6 +213,8 @@ struct engine_stats {
     size_t window_pages_total, window_pages_used;  /* of layers with a sliding window */
     size_t states_total, states_used, states_kept; /* of recurrent layers; kept: snapshots */
     struct engine_histogram first_token_s, between_tokens_s, queue_s;
+    struct throughput generated,
+        prompted;               /* tokens; those found in the cache are not computed */
     double compute_s, fabric_s; /* of rank 0 */
     uint64_t recoveries;        /* how often the model was opened again (failover) */
     uint64_t rejoins;           /* how often machines were taken in again */

@@ -98,6 +98,7 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
     struct slot *slot = s->slot;
     slot->ids[s->n_ids++] = row->id;
     e->stats.tokens_generated++;
+    throughput_add(&e->stats.generated, clock_s(), 1);
     e->n_given++;
     struct token_effect v = judge(e, s, row->id);
     if (!v.over && s->constraint != NULL)

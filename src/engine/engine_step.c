@@ -302,6 +302,9 @@ static void count_step(struct engine *e, double seconds) {
     e->step_sample.n_tokens = e->step.n_tokens;
     e->step_sample.seconds = seconds;
     step_cost_add(&e->step_cost, &e->step_sample);
+    const struct step_sample *sample = &e->step_sample;
+    size_t of_streams = MIN(sample->n_streams + sample->n_guesses, sample->n_tokens);
+    throughput_add(&e->stats.prompted, clock_s(), sample->n_tokens - of_streams);
     e->stats.steps++;
     e->stats.batch = (int)e->step.n_tokens;
     e->stats.compute_s = (double)(times.step_ns - times.fabric_ns) * 1e-9;

@@ -11,8 +11,7 @@
 
 /* ---- keys -------------------------------------------------------------------------------- */
 
-/* The key that the client shows, NULL if none. */
-static const char *shown_key(const struct http_request *r) {
+const char *http_shown_key(const struct http_request *r) {
     const char *bearer = http_header(r, "Authorization");
     if (bearer != NULL && strncasecmp(bearer, "Bearer ", 7) == 0)
         return bearer + 7 + strspn(bearer + 7, " ");
@@ -21,7 +20,7 @@ static const char *shown_key(const struct http_request *r) {
 
 bool http_access_has_key(const struct http_request *r) {
     const struct http_server *s = r->server;
-    const char *key = shown_key(r);
+    const char *key = http_shown_key(r);
     unsigned char hash[HTTP_KEY_BYTES];
     bool good = false;
     if (key == NULL)
@@ -35,7 +34,7 @@ bool http_access_has_key(const struct http_request *r) {
 unsigned long long http_client(const struct http_request *r) {
     unsigned char hash[16];
     unsigned long long id;
-    const char *key = shown_key(r);
+    const char *key = http_shown_key(r);
     const void *text = key != NULL ? (const void *)key : r->address;
     size_t len = key != NULL ? strlen(key) : r->n_address;
     crypto_generichash(hash, sizeof hash, text, len, NULL, 0);
@@ -141,7 +140,7 @@ const char *http_access_origin(const struct http_request *r) {
     return local && !all ? origin : given;
 }
 
-const char *http_access_why_not_local(const struct http_request *r) {
+const char *http_why_not_local(const struct http_request *r) {
     const char *header = http_header(r, "Host");
     char host[HOST_BYTES] = "localhost"; /* HTTP/1.0 has none */
     if (header != NULL)

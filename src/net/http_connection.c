@@ -277,7 +277,7 @@ static void handle(struct http_request *r) {
 static void dispatch(struct http_connection *c) {
     struct http_request *r = c->r;
     struct http_server *s = r->server;
-    const char *why = s->cfg.local_only ? http_access_why_not_local(r) : NULL;
+    const char *why = s->cfg.local_only ? http_why_not_local(r) : NULL;
     if (why != NULL) {
         fail(c, 403, why);
     } else if (str_eq(r->head.method, "OPTIONS") && http_access_origin(r) != NULL) {

@@ -176,8 +176,6 @@ void http_places_clear(struct http_server *s);
 /* ---- http_access.c ----------------------------------------------------------------------- */
 
 bool http_access_has_key(const struct http_request *r);
-/* Of a server for this machine alone: NULL, or why it has nothing to say. */
-const char *http_access_why_not_local(const struct http_request *r);
 /* The origin whose pages may read what is answered; NULL: none. */
 const char *http_access_origin(const struct http_request *r);
 

@@ -96,10 +96,39 @@ static bool report_all(const struct controller *k, double now, struct node_repor
     return true;
 }
 
+static json_t *say_copy(const struct replica_run *r) {
+    struct copy_figures f;
+    controller_look_at_copy(r, &f);
+    bool known = f.rate > 0;
+    double left = f.total > f.bytes ? (double)(f.total - f.bytes) : 0;
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "name", r->name, "at", f.from, "bytes",
+                     (json_int_t)f.bytes, "total", (json_int_t)f.total, "rate",
+                     known ? json_real(f.rate) : json_null(), "left_s",
+                     known ? json_real(left / f.rate) : json_null());
+}
+
+/* What is under way, for who looks at the cluster. */
+static json_t *say_doings(const struct controller *k) {
+    json_t *copies = json_array(), *servers = json_object();
+    for (const struct replica_run *r = k->runs; r != NULL; r = r->next) {
+        if (r->fetch != NULL)
+            json_array_append_new(copies, say_copy(r));
+        if (r->told != NULL && r->replica.state == REPLICA_LISTENING)
+            json_object_set(servers, r->name, r->told);
+    }
+    return json_pack("{s:o, s:o}", "copies", copies, "servers", servers);
+}
+
 /* What the other nodes, and users, learn of this node. Without memory: what they learned
  * before. */
 static void publish(struct controller *k, double now) {
     struct node_report report = {.runs = NULL};
+    json_t *doings = say_doings(k), *doings_before;
+    pthread_mutex_lock(&k->lock);
+    doings_before = k->doings;
+    k->doings = doings;
+    pthread_mutex_unlock(&k->lock);
+    json_decref(doings_before);
     if (report_all(k, now, &report)) {
         pthread_mutex_lock(&k->lock);
         struct node_report before = k->self_report;
@@ -150,6 +179,8 @@ static bool copy_texts(struct controller *k, const struct controller_config *cfg
 }
 
 static void controller_free(struct controller *k) {
+    overview_close(k->overview);
+    k->overview = NULL;
     while (k->runs != NULL) {
         struct replica_run *r = k->runs;
         k->runs = r->next;
@@ -159,6 +190,7 @@ static void controller_free(struct controller *k) {
         controller_forget_party(&r->party);
         controller_forget_party(&r->joiners);
         controller_forget_party(&r->refused);
+        json_decref(r->told);
         mem_free(r);
     }
     for (size_t i = 0; i < k->n_peers; i++)
@@ -170,6 +202,8 @@ static void controller_free(struct controller *k) {
     deployments_deinit(&k->list);
     controller_forget_known(k);
     report_deinit(&k->self_report);
+    json_decref(k->doings);
+    history_deinit(&k->history);
     addresses_deinit(&k->self_addresses);
     mem_free(k->hasty);
     wake_close(&k->wake);
@@ -215,6 +249,8 @@ enum status controller_open(struct controller **out, const struct controller_con
     k->awake_s = k->round_s = clock_s();
     k->save_known_s = k->awake_s + KNOWN_S;
     k->check_words = cfg->check_words;
+    k->tell = cfg->tell;
+    k->tell_user = cfg->tell_user;
     randombytes_buf(id, sizeof id);
     sodium_bin2hex(k->self, sizeof k->self, cfg->node != NULL ? cfg->node : id, sizeof id);
     host_id(machine);
@@ -225,7 +261,8 @@ enum status controller_open(struct controller **out, const struct controller_con
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->save_lock, NULL);
     deployments_init(&k->list);
-    enum status st = copy_texts(k, cfg)
+    bool remembers = history_init(&k->history, k->name);
+    enum status st = copy_texts(k, cfg) && remembers
                          ? ST_OK
                          : err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
     if (st == ST_OK)
@@ -234,6 +271,8 @@ enum status controller_open(struct controller **out, const struct controller_con
         st = controller_load(k, err);
     if (st == ST_OK)
         st = wake_open(&k->wake, err);
+    if (st == ST_OK)
+        st = overview_open(&k->overview, k, err);
     if (st == ST_OK && thread_start(&k->thread, controller_main, k) != 0)
         st = err_set(err, ST_NO_MEMORY, "no thread for a cluster's deployments");
     if (st != ST_OK) {

@@ -8,6 +8,8 @@
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
+ *     GET  /v1/cluster             the whole cluster, as at a deployment's port
+ *     GET  /v1/cluster/self        among nodes: what one tells of itself (overview.h)
  *
  *   state    "listening", "starting", "stopping", "failed", "waiting"
  *   id       identifies the request that put it up
@@ -50,6 +52,10 @@ struct controller_config {
     /* Whether a deployment's "args" are options of lockstep serve that another user may set.
      * ST_BAD_INPUT. */
     enum status (*check_words)(const char *const *words, size_t n, struct err *err);
+    /* Adds to what is told of this machine; from any thread, until controller_close(). NULL:
+     * nothing. */
+    void (*tell)(void *user, json_t *facts);
+    void *tell_user;
 };
 
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
@@ -67,6 +73,8 @@ void controller_handle_list(struct controller *k, struct http_request *r);
 void controller_handle_put(struct controller *k, struct http_request *r);
 void controller_handle_remove(struct controller *k, struct http_request *r);
 void controller_handle_sync(struct controller *k, struct http_request *r);
+void controller_handle_cluster(struct controller *k, struct http_request *r);
+void controller_handle_self(struct controller *k, struct http_request *r);
 /* The deployments as GET gives them; a new reference. */
 json_t *controller_deployments(struct controller *k);
 /* All other nodes that it knows of, however it has heard of them, as GET /v1/nodes gives them

@@ -2,6 +2,7 @@
  * node, and shares it with others. */
 #include "node/controller_internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -19,9 +20,13 @@
 struct fetch {
     pthread_t thread;
     atomic_bool unwanted, done; /* release when set, acquire when read */
-    const struct controller *controller;
+    struct controller *controller;
+    double begin_s;
     const struct replica_run *run; /* its deployment and source do not change meanwhile */
     char from[NET_TEXT_BYTES];
+    atomic_uint_least64_t bytes; /* relaxed: that are here */
+    uint64_t first_bytes;        /* that were here when its first look came */
+    double first_s;              /* and when that was; 0: not yet */
     enum status st;
     struct err err;
 };
@@ -77,8 +82,23 @@ void controller_find_model(struct controller *k, struct replica_run *r, double n
 
 static bool is_fetch_wanted(void *user, uint64_t bytes) {
     struct fetch *f = user;
-    (void)bytes;
+    atomic_store_explicit(&f->bytes, bytes, memory_order_relaxed);
     return !atomic_load_explicit(&f->unwanted, memory_order_acquire);
+}
+
+void controller_look_at_copy(const struct replica_run *r, struct copy_figures *out) {
+    struct fetch *f = r->fetch;
+    double now = clock_s();
+    out->bytes = atomic_load_explicit(&f->bytes, memory_order_relaxed);
+    out->total = r->wanted->model.bytes;
+    out->from = f->from;
+    out->rate = 0;
+    if (out->bytes > 0 && f->first_s == 0) {
+        f->first_bytes = out->bytes;
+        f->first_s = now;
+    }
+    if (out->bytes > f->first_bytes && now > f->first_s)
+        out->rate = (double)(out->bytes - f->first_bytes) / (now - f->first_s);
 }
 
 static void *fetch_main(void *user) {
@@ -99,15 +119,27 @@ void controller_stop_fetching(struct replica_run *r) {
         atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
 }
 
+static void note_copy(const struct fetch *f, double now) {
+    struct controller *k = f->controller;
+    const struct replica_run *r = f->run;
+    log_info("%s: this node now has its model too", r->name);
+    history_note(&k->history, 0, HAPPENED_COPIED, k->name, r->name,
+                 "%s has a copy of %s now (%.1f MB in %.1f s)", k->name, r->name,
+                 (double)r->wanted->model.bytes * 1e-6, now - f->begin_s);
+}
+
 void controller_end_fetching(struct replica_run *r, double now) {
     struct fetch *f = r->fetch;
     pthread_join(f->thread, NULL);
     if (f->st == ST_OK)
-        log_info("%s: this node now has its model too", r->name);
+        note_copy(f, now);
     else if (f->st != ST_CANCELLED)
         log_warn(
             "%s: its model cannot be copied to this node, so this node cannot stand in: %s",
             r->name, f->err.text);
+    if (f->st != ST_OK && f->st != ST_CANCELLED)
+        history_note(&f->controller->history, 0, HAPPENED_FAILED, f->controller->name, r->name,
+                     "%s has no copy of %s: %s", f->controller->name, r->name, f->err.text);
     if (f->st != ST_OK && f->st != ST_CANCELLED)
         controller_note_no_copy(r, f->st, f->err.text);
     r->failed_copies += f->st != ST_OK && f->st != ST_CANCELLED;
@@ -132,6 +164,7 @@ void controller_fetch_model(struct controller *k, struct replica_run *r, double 
         return;
     f->controller = k;
     f->run = r;
+    f->begin_s = now;
     memcpy(f->from, r->source, sizeof f->from);
     if (thread_start(&f->thread, fetch_main, f) != 0) {
         mem_free(f);

@@ -77,6 +77,7 @@ void controller_expire(struct controller *k, double now) {
         if (now - k->others[i].heard_s > DEAD_S) {
             if (k->discovery == NULL) /* else that has said so */
                 log_warn("%s is no longer heard", k->others[i].name);
+            overview_miss(k->overview, &k->others[i], false);
             controller_drop(k, i);
         }
 }
@@ -187,6 +188,7 @@ enum status controller_hear(struct controller *k, const json_t *json, const char
         report_deinit(&report);
         if (o == NULL)
             return no_place(k, said.name, err);
+        overview_miss(k->overview, o, true);
         controller_drop(k, (size_t)(o - k->others));
         return ST_OK;
     }
@@ -199,6 +201,7 @@ enum status controller_hear(struct controller *k, const json_t *json, const char
         host_part(address, o->host);
     }
     hear_of_others(k, said.knows, o->heard_s);
+    overview_hear(k->overview, o);
     if (address != NULL)
         forget_earlier(k, said.id, said.name, address);
     return said.list != NULL ? deployments_merge(&k->list, said.list, &changed, err) : ST_OK;
@@ -565,25 +568,48 @@ static void find_peers(struct controller *k) {
     }
 }
 
-static void *count_ranks(void *user) {
+static void *ask_server(void *user) {
     struct replica_run *r = user;
-    int n = replica_ranks(&r->replica);
-    if (n > 0)
-        r->n_ranks = n;
+    json_t *told = replica_ask(&r->replica);
+    if (told != NULL) {
+        json_decref(r->told);
+        r->told = told;
+    }
     return NULL;
 }
 
-/* Each server here, at once: on how many ranks it is. */
+/* Each server here, at once: on how many ranks it is, and what else there is to tell of it. */
 static void ask_servers(struct controller *k) {
     for (struct replica_run *r = k->runs; r != NULL; r = r->next)
         r->asked = r->replica.state == REPLICA_LISTENING &&
-                   thread_start(&r->asking, count_ranks, r) == 0;
+                   thread_start(&r->asking, ask_server, r) == 0;
+}
+
+/* That it is placed, in the history, if that is news. */
+static void note_placement(struct controller *k, struct replica_run *r, const json_t *its) {
+    char news[sizeof r->placed];
+    const char *placement = json_text(its, "placement"), *out = json_text(its, "left_out");
+    sentence_print(news, sizeof news, "%s serves %s on %d rank%s%s%s%s%s", k->name, r->name,
+                   r->n_ranks, r->n_ranks == 1 ? "" : "s", *out != '\0' ? ", without " : "",
+                   out, *placement != '\0' ? ": " : "", placement);
+    if (str_eq(news, r->placed))
+        return;
+    memcpy(r->placed, news, sizeof news);
+    history_note(&k->history, 0, HAPPENED_PLACED, k->name, r->name, "%s", news);
 }
 
 static void hear_servers(struct controller *k) {
-    for (struct replica_run *r = k->runs; r != NULL; r = r->next)
-        if (r->asked)
-            pthread_join(r->asking, NULL);
+    for (struct replica_run *r = k->runs; r != NULL; r = r->next) {
+        if (!r->asked)
+            continue;
+        pthread_join(r->asking, NULL);
+        const json_t *its = json_array_get(json_object_get(r->told, "deployments"), 0);
+        int n = (int)json_integer_value(json_object_get(its, "ranks"));
+        if (n <= 0)
+            continue;
+        r->n_ranks = n;
+        note_placement(k, r, its);
+    }
 }
 
 void controller_gossip(struct controller *k) {

@@ -9,7 +9,8 @@
  *     controller_standby.c   could this node take over?
  *     controller_ports.c     opens the ports of the deployments
  *     controller_disk.c      what is stored across starts?
- *     controller_requests.c  answers over HTTP */
+ *     controller_requests.c  answers over HTTP, to nodes and commands
+ *     controller_cluster.c   and to whoever looks at the cluster, at the deployments' ports */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
@@ -21,7 +22,9 @@
 #include "node/addresses.h"
 #include "node/controller.h"
 #include "node/gateway.h"
+#include "node/history.h"
 #include "node/model_share.h"
+#include "node/overview.h"
 #include "node/replica.h"
 #include "node/report.h"
 
@@ -129,6 +132,9 @@ struct replica_run {
     int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
     pthread_t asking; /* the thread that asks its server for that */
     bool asked;
+    json_t *told;     /* what that server told last (GET /v1/cluster); owned; NULL: nothing */
+    char placed[600]; /* the last news of it in the history */
+    char server_name[64]; /* the node that serves it, or did last; "": none has */
     int failures;
     double retry_s;
     char path[PATH_MAX];       /* of the model; "": not here */
@@ -170,6 +176,10 @@ struct controller {
     struct discovery *discovery;
     char *seeds, *models, *state, *program, *list_path, *known_path;
     enum status (*check_words)(const char *const *words, size_t n, struct err *err);
+    void (*tell)(void *user, json_t *facts);
+    void *tell_user;
+    struct history history;
+    struct overview *overview;
     char self[ID_BYTES], name[64], machine[2 * BEACON_ID_BYTES + 1];
     char own_address[NET_TEXT_BYTES]; /* where this machine reaches the node */
     int api_port;
@@ -207,6 +217,7 @@ struct controller {
     size_t n_told;
     bool said_full;
     struct node_report self_report; /* what this node says of itself */
+    json_t *doings; /* {"copies", "servers"}, for who looks; owned; NULL: nothing yet */
     struct addresses self_addresses;
 };
 
@@ -245,6 +256,13 @@ void controller_find_source(const struct controller *k, struct replica_run *r);
 /* A node without the model could not take over if the serving node were lost. So it gets a
  * copy, as soon as the server listens and is idle. */
 void controller_fetch_model(struct controller *k, struct replica_run *r, double now);
+/* Of the copy that is under way. */
+struct copy_figures {
+    uint64_t bytes, total; /* that are here; of the model */
+    double rate;           /* bytes/s; 0: not known yet */
+    const char *from;      /* borrowed */
+};
+void controller_look_at_copy(const struct replica_run *r, struct copy_figures *out);
 /* The copy that is under way, if one is, is not wanted any more. */
 void controller_stop_fetching(struct replica_run *r);
 /* Waits for its end. */
@@ -319,6 +337,11 @@ void controller_note_no_copy(struct replica_run *r, enum status st, const char *
 /* Whether this node could serve it if the one that does were lost, and why not. False: no
  * memory. */
 bool controller_say_standby(const struct replica_run *r, double now, struct run_report *out);
+
+/* ---- controller_cluster.c -------------------------------------------------------------------- */
+
+/* What is asked of the cluster at a deployment's port, as gateway_config's cluster. */
+void controller_answer_cluster(void *k, struct http_request *r, int port);
 
 /* ---- controller_gossip.c --------------------------------------------------------------------- */
 

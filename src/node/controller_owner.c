@@ -83,11 +83,23 @@ static void forget_what_changed(struct controller *k) {
             controller_forget_model(r);
 }
 
+/* Each node notes the same at the same time, that of the request. */
+static void note_change(struct controller *k, const struct replica_run *r,
+                        const struct deployment *one) {
+    if (!one->up && r->wanted != NULL)
+        history_note(&k->history, (double)one->version, HAPPENED_DOWN, "", one->name,
+                     "%s was taken down", one->name);
+    else if (one->up)
+        history_note(&k->history, (double)one->since, HAPPENED_UP, one->home, one->name,
+                     "%s was put up at %s", one->name, one->home);
+}
+
 static void follow(struct controller *k, struct replica_run *r, const struct deployment *one,
                    double now) {
     struct deployment *wanted = one->up ? deployment_copy(one) : NULL;
     if (one->up && wanted == NULL)
-        return;                     /* no memory: in the next round */
+        return; /* no memory: in the next round */
+    note_change(k, r, one);
     if (r->version == one->version) /* other words in the same version: deployments_merge() */
         r->running_version = r->port_version = 0;
     deployment_free(r->wanted);
@@ -207,6 +219,8 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
     }
     size_t best = deployment_owner(r->name, home, listening, n_listening);
     r->target[0] = '\0';
+    if (best < n_listening)
+        snprintf(r->server_name, sizeof r->server_name, "%s", listening[best].name);
     if (best < n_listening)
         set_target(r, hosts[best], ports[best], listening[best].node, listening[best].term);
     r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n;

@@ -28,12 +28,14 @@ static void port_close(struct controller *k, struct port *p) {
     mem_free(p);
 }
 
-static void port_open(struct port *p, const char *name, double now) {
+static void port_open(struct controller *k, struct port *p, const char *name, double now) {
     struct err err;
-    const struct gateway_config cfg = {
-        .port = p->number,
-        .tls_cert_pem = deployment_file(p->deployment, "tls-cert"),
-        .tls_key_pem = deployment_file(p->deployment, "tls-key")};
+    const struct gateway_config cfg = {.port = p->number,
+                                       .tls_cert_pem =
+                                           deployment_file(p->deployment, "tls-cert"),
+                                       .tls_key_pem = deployment_file(p->deployment, "tls-key"),
+                                       .cluster = controller_answer_cluster,
+                                       .user = k};
     if (p->gateway != NULL || now < p->retry_s)
         return;
     p->retry_s = now + PORT_S;
@@ -90,7 +92,7 @@ void controller_keep_port(struct controller *k, struct replica_run *r, double no
         join_port(k, r);
     if (r->port == NULL)
         return;
-    port_open(r->port, r->name, now);
+    port_open(k, r->port, r->name, now);
     r->port_err = r->port->err;
     if (r->route == NULL && r->port->gateway != NULL)
         r->route =

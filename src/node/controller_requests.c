@@ -89,6 +89,8 @@ static json_t *describe(const struct controller *k, const struct deployment *one
         describe_node(&d, k->others[i].name, &k->others[i].report);
     json_object_set_new(d.out, "id", json_string(d.id));
     json_object_set_new(d.out, "nodes", json_string(one->nodes));
+    json_object_set_new(d.out, "since",
+                        one->since > 0 ? json_integer(one->since) : json_null());
     json_object_set_new(d.out, "absent", absent_of(k, one->nodes));
     json_object_set_new(d.out, "silent", d.silent);
     json_object_set_new(d.out, "standby", d.standby);
@@ -205,6 +207,10 @@ void controller_handle_put(struct controller *k, struct http_request *r) {
 
 void controller_handle_remove(struct controller *k, struct http_request *r) {
     with_body(k, r, take_down);
+}
+
+void controller_handle_self(struct controller *k, struct http_request *r) {
+    reply_json_exactly(r, 200, overview_self(k));
 }
 
 void controller_handle_sync(struct controller *k, struct http_request *r) {

@@ -51,11 +51,20 @@ static bool nodes_for(struct controller *k, const struct replica_run *r, double 
     return n > 0 && n < size;
 }
 
-static void failed(struct replica_run *r, double now) {
+static void failed(struct controller *k, struct replica_run *r, double now) {
     r->failures++;
     r->retry_s = now + ldexp(1, MIN(r->failures, RETRY_LOG2_MAX));
     log_error("%s: %s; once more in %.0f s, here or elsewhere", r->name, r->replica.last,
               r->retry_s - now);
+    history_note(&k->history, 0, HAPPENED_FAILED, k->name, r->name, "%s does not serve %s: %s",
+                 k->name, r->name, r->replica.last);
+}
+
+/* Another node served it before. */
+static void note_takeover(struct controller *k, const struct replica_run *r) {
+    if (r->server_name[0] != '\0' && !str_eq(r->server_name, k->name))
+        history_note(&k->history, 0, HAPPENED_TOOK_OVER, k->name, r->name,
+                     "%s takes over %s from %s", k->name, r->name, r->server_name);
 }
 
 void controller_begin_serving(struct controller *k, struct replica_run *r, double now) {
@@ -73,20 +82,22 @@ void controller_begin_serving(struct controller *k, struct replica_run *r, doubl
                        "%.300s is gone, or is now a different model", r->path);
         log_warn("%s: %s", r->name, r->replica.last);
         controller_forget_model(r);
-        failed(r, now);
+        failed(k, r, now);
         return;
     }
     /* Also of words that came from another node, or from the disk. */
     if (k->check_words(r->wanted->args, r->wanted->n_args, &err) != ST_OK ||
         replica_start(&r->replica, r->wanted, &place, &err) != ST_OK) {
         sentence_print(r->replica.last, sizeof r->replica.last, "%s", err.text);
-        failed(r, now);
+        failed(k, r, now);
         return;
     }
     r->term = ++r->seen_term;
     r->n_ranks = 1 + (int)r->party.n; /* until it listens, and says it */
     r->running_version = r->version;
     log_info("%s: this node serves it", r->name);
+    note_takeover(k, r);
+    r->placed[0] = '\0';
 }
 
 /* The server has just begun to listen. The files were checked before it started, but may have
@@ -133,7 +144,7 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
     controller_forget_model(r); /* it may be gone, and that be the cause */
     r->find_s = now;
     if (!stopping)
-        failed(r, now);
+        failed(k, r, now);
 }
 
 bool controller_may_begin(const struct replica_run *r, bool settled, double now) {

@@ -271,13 +271,24 @@ static void ask_one(struct passing *p) {
     let_go(held);
 }
 
+/* A path may lack its /v1. */
+static bool is_of_cluster(const struct passing *p) {
+    static const char above[] = "/v1/cluster";
+    const char *path = http_path(p->r), *own = path_without_version(above, path);
+    size_t n = strlen(own);
+    return p->f->cluster != NULL && strncmp(path, own, n) == 0 &&
+           (path[n] == '\0' || path[n] == '/') && !str_eq(p->method, "OPTIONS");
+}
+
 static void *passing_main(void *user) {
     struct passing *p = user;
     struct gateway *f = p->f;
     bool of_all = p->asked_model == NULL && !is_only(f);
     enum gateway_merge how =
         of_all && passing_only_asks(p) ? gateway_merge_of(http_path(p->r)) : MERGE_NONE;
-    if (how != MERGE_NONE)
+    if (is_of_cluster(p))
+        f->cluster(f->user, p->r, gateway_port(f));
+    else if (how != MERGE_NONE)
         give_merged(p, how);
     else if (of_all && str_starts(http_path(p->r), RESPONSES))
         ask_for_response(p);
@@ -354,6 +365,8 @@ enum status gateway_open(struct gateway **out, const struct gateway_config *cfg,
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->changed);
     f->scheme = "http://";
+    f->cluster = cfg->cluster;
+    f->user = cfg->user;
     http_config_init(&http);
     http.host = "*";
     http.port = cfg->port;

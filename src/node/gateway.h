@@ -24,6 +24,7 @@
 #define LOCKSTEP_NODE_GATEWAY_H
 
 #include "base/status.h"
+#include "net/http.h"
 
 #include <stdint.h>
 
@@ -34,6 +35,10 @@ struct gateway_config {
     int port; /* 0: any free one */
     /* of the servers, which then are expected to show the same; NULL: plain HTTP */
     const char *tls_cert_pem, *tls_key_pem;
+    /* Answers what is asked of the cluster, not of a model (/v1/cluster and below): on a thread of
+     * the request's own, and not for long. NULL: such requests go to a server, too. */
+    void (*cluster)(void *user, struct http_request *r, int port);
+    void *user;
 };
 /* Listens on all addresses. Texts are copied. ST_IO: the port is taken; ST_BAD_INPUT: no
  * certificate. */

@@ -33,6 +33,8 @@ struct gateway_route {
 
 struct gateway {
     struct http_server *http;
+    void (*cluster)(void *user, struct http_request *r, int port);
+    void *user;
     const char *scheme;
     char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
 

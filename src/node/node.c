@@ -59,6 +59,9 @@ struct task {
     bool gone; /* the client has disconnected, or the node ends */
     pid_t pid; /* of the worker; 0: none, or ended */
     int rank;
+    double
+        begun_s; /* clock: when the first bytes of a model came that it fetches; 0: of none */
+    uint64_t first_bytes, bytes; /* that were here then, and are now */
 };
 
 struct node {
@@ -97,6 +100,17 @@ static json_t *node_facts(const char *name) {
                      (json_int_t)mem_total(), "memory_available_bytes",
                      (json_int_t)mem_available(), "isa",
                      kernels_select(&k, &ignored) == ST_OK ? k->name : "none");
+}
+
+static json_t *say_download(const struct task *t) {
+    double passed_s = clock_s() - t->begun_s;
+    bool known = t->bytes > t->first_bytes && passed_s > 0;
+    double rate = known ? (double)(t->bytes - t->first_bytes) / passed_s : 0;
+    uint64_t total = t->files.bytes, left = total > t->bytes ? total - t->bytes : 0;
+    return json_pack("{s:s, s:s, s:I, s:I, s:o, s:o}", "model", t->files.name, "from",
+                     json_text(t->body, "from"), "bytes", (json_int_t)t->bytes, "total",
+                     (json_int_t)total, "rate", known ? json_real(rate) : json_null(), "left_s",
+                     known ? json_real((double)left / rate) : json_null());
 }
 
 /* The interface on which that address was heard. */
@@ -163,6 +177,23 @@ static void handle_nodes(struct node *n, struct http_request *r) {
         reply_json(r, 200, o);
     else
         peers_refuse(r, 503, "this node begins, or ends");
+}
+
+/* Of the copies that others have asked for. Under the lock. */
+static json_t *say_downloads(const struct node *n) {
+    json_t *list = json_array();
+    for (const struct task *t = n->tasks; t != NULL; t = t->next)
+        if (t->begun_s > 0)
+            json_array_append_new(list, say_download(t));
+    return list;
+}
+
+void node_tell(void *node, json_t *facts) {
+    struct node *n = node;
+    node_devices_tell(n->devices, facts);
+    pthread_mutex_lock(&n->lock);
+    json_object_set_new(facts, "downloads", say_downloads(n));
+    pthread_mutex_unlock(&n->lock);
 }
 
 static void handle_models(struct node *n, struct http_request *r) {
@@ -339,9 +370,20 @@ struct told {
     double next_s;
 };
 
+static void note_bytes(struct task *t, uint64_t bytes, double now) {
+    pthread_mutex_lock(&t->node->lock);
+    if (t->begun_s == 0) {
+        t->begun_s = now;
+        t->first_bytes = bytes;
+    }
+    t->bytes = bytes;
+    pthread_mutex_unlock(&t->node->lock);
+}
+
 static bool go_on_fetching(void *user, uint64_t bytes) {
     struct told *told = user;
     double now = clock_s();
+    note_bytes(told->task, bytes, now);
     if (now >= told->next_s) {
         told->next_s = now + PROGRESS_S;
         say_line(told->task, json_pack("{s:I}", "bytes", (json_int_t)bytes));
@@ -556,6 +598,8 @@ static const struct {
     {"POST", "/v1/deployments", .keep = controller_handle_put},
     {"POST", "/v1/deployments/remove", .keep = controller_handle_remove},
     {"POST", "/v1/deployments/sync", .keep = controller_handle_sync},
+    {"GET", "/v1/cluster", .keep = controller_handle_cluster},
+    {"GET", "/v1/cluster/self", .keep = controller_handle_self},
 };
 
 static const char nothing_there[] = "there is nothing at this path";

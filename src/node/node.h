@@ -17,6 +17,7 @@
  *                             507: the disk is full
  *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the
  *                             heads are copied (store_link())
+ *     GET  /v1/cluster        the whole cluster as this node sees it (overview.h)
  *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each message
  *                             of the worker (ranks/launch.h), at last "exit N" or "signal N";
  *                             if the client disconnects, the worker ends
@@ -51,6 +52,9 @@ int node_port(const struct node *n);
 void node_set_discovery(struct node *n, struct discovery *d);
 /* The controller whose paths it answers, too; NULL: none. The same. */
 void node_set_controller(struct node *n, struct controller *k);
+/* What a controller is to tell of the machine (its tell): its devices, and the copies that others
+ * have asked for. node: a struct node. */
+void node_tell(void *node, json_t *facts);
 /* How many workers run here. */
 int node_n_workers(struct node *n);
 /* Ends the workers. NULL is fine. */

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -244,27 +245,40 @@ static size_t take(char *bytes, size_t size, size_t n, void *user) {
     return buf_add(user, bytes, size * n) ? n : 0;
 }
 
-int replica_ranks(const struct replica *t) {
+/* The first of its keys, as a header; NULL: everybody may ask, or no memory. */
+static struct curl_slist *show_key(const struct deployment *d) {
+    char line[1024];
+    const char *keys = deployment_file(d, "api-key-file");
+    if (keys == NULL)
+        return NULL;
+    snprintf(line, sizeof line, "Authorization: Bearer %.*s", (int)strcspn(keys, "\n"), keys);
+    struct curl_slist *headers = curl_slist_append(NULL, line);
+    sodium_memzero(line, sizeof line);
+    return headers;
+}
+
+json_t *replica_ask(const struct replica *t) {
     char url[64];
     struct buf text = {0};
     CURL *h = client_curl();
     if (h == NULL)
-        return 0;
-    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/health", t->deployment->tls ? "s" : "",
+        return NULL;
+    struct curl_slist *headers = show_key(t->deployment);
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/v1/cluster", t->deployment->tls ? "s" : "",
              t->port);
     bool good = curl_easy_setopt(h, CURLOPT_URL, url) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, ASK_MS) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, take) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_WRITEDATA, &text) == CURLE_OK &&
                 curl_easy_perform(h) == CURLE_OK;
     curl_easy_cleanup(h);
+    curl_slist_free_all(headers);
     json_t *said = good ? json_loads(buf_cstr(&text), 0, NULL) : NULL;
-    int n = (int)json_integer_value(json_object_get(said, "ranks"));
-    json_decref(said);
     buf_free(&text);
-    return n;
+    return said;
 }
 
 void replica_stop(struct replica *t) {

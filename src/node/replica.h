@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "cluster/deployment.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -49,9 +50,9 @@ enum status replica_start(struct replica *t, const struct deployment *deployment
 /* Reads its messages and whether it has ended; never waits. True: it has just ended, by itself
  * or as it was told. */
 bool replica_look(struct replica *t, const char *name);
-/* On how many ranks it is, as its /health says; 0: it has not said it within two seconds. Only
- * reads t. */
-int replica_ranks(const struct replica *t);
+/* What it tells of itself, ranks and their work (GET /v1/cluster, docs/serve.md): a new reference;
+ * NULL: it has not said it within two seconds. Only reads t. */
+json_t *replica_ask(const struct replica *t);
 /* It is to end. Nothing to do for one that is idle or stops already. */
 void replica_stop(struct replica *t);
 /* It ends at once, and counts as one that was told to. Likewise. */

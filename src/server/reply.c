@@ -14,6 +14,7 @@
 #include <time.h>
 
 #define JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(9))
+#define EXACT_DIGITS 15
 
 /* One prompt of the request. */
 struct reply_part {
@@ -93,14 +94,22 @@ int http_status_of(enum status st) {
     }
 }
 
-void reply_json(struct http_request *http, int http_status, json_t *v) {
-    char *text = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
+static void reply_as(struct http_request *http, int http_status, json_t *v, size_t form) {
+    char *text = v != NULL ? json_dumps(v, form) : NULL;
     json_decref(v);
     if (text == NULL)
         http_reply(http, 500, "application/json", "{\"error\":\"no memory\"}", 21);
     else
         http_reply(http, http_status, "application/json", text, strlen(text));
     free(text);
+}
+
+void reply_json(struct http_request *http, int http_status, json_t *v) {
+    reply_as(http, http_status, v, JSON_FORM);
+}
+
+void reply_json_exactly(struct http_request *http, int http_status, json_t *v) {
+    reply_as(http, http_status, v, JSON_COMPACT | JSON_REAL_PRECISION(EXACT_DIGITS));
 }
 
 static void send_error(struct http_request *http, const struct dialect *d, int http_status,

@@ -121,6 +121,8 @@ void reply_raw(struct reply *r, const char *text);
 
 /* Replies of any kind. v is taken over. */
 void reply_json(struct http_request *http, int http_status, json_t *v);
+/* With enough digits for times. */
+void reply_json_exactly(struct http_request *http, int http_status, json_t *v);
 void reply_error(struct http_request *http, const struct dialect *d, enum status st,
                  const struct err *why, const char *field);
 int http_status_of(enum status st);
