@@ -379,13 +379,12 @@ static void embed(struct service *s, struct http_request *http, const char *fiel
     struct service_request r, *each = NULL;
     struct prompts inputs = {0};
     service_request_init(&r);
-    r.embed = true;
     if (params_init(&p, http)) {
         ollama_param_model(&p, s);
         param_prompts(&p, field, n_max, &inputs);
         r.truncate = true;
         param_bool(&p, "truncate", &r.truncate);
-        param_dimensions(&p, s);
+        param_embedding(&p, s, &r);
     }
     if (p.st == ST_OK && (each = prompts_requests(&inputs, &r)) == NULL)
         params_fail(&p, field, "no memory for the input");

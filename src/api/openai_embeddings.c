@@ -1,5 +1,5 @@
-/* openai_embeddings.c: /v1/embeddings: the mean of the last hidden states (or the last one,
- * with "pooling": "last"), normalized to length 1. */
+/* openai_embeddings.c: /v1/embeddings: the mean of the last hidden states, or the last one,
+ * normalized to length 1. */
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -50,19 +50,14 @@ const struct dialect openai_embedding_dialect = {.whole = embedding_whole,
 
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          bool *base64) {
-    const char *format = "float", *pooling = "mean";
+    const char *format = "float";
     service_request_init(r);
-    r->embed = true;
     param_model(p, s);
     param_text(p, "encoding_format", &format);
-    param_text(p, "pooling", &pooling);
     *base64 = str_eq(format, "base64");
-    r->embed_last = str_eq(pooling, "last");
     if (!*base64 && !str_eq(format, "float"))
         params_fail(p, "encoding_format", "encoding_format must be \"float\" or \"base64\"");
-    if (!r->embed_last && !str_eq(pooling, "mean"))
-        params_fail(p, "pooling", "pooling must be \"mean\" or \"last\"");
-    param_dimensions(p, s);
+    param_embedding(p, s, r);
 }
 
 static void answer(struct service *s, struct http_request *http,

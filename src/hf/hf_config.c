@@ -409,6 +409,9 @@ enum status hf_read_config(struct hf_folder *f, struct err *err) {
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: %u layers, %u experts, %u and %u heads make no sense",
                        f->path, f->n_layers, f->n_experts, f->n_heads, f->n_kv_heads);
+    if (hf_embeds(
+            f)) /* 1_Pooling is not copied between machines; decoders pool the last state */
+        hf_put_u32(f, "pooling_type", HF_POOLING_LAST);
     TRY(hf_put_layers(f, err));
     if (f->arch->put)
         TRY(f->arch->put(f, err));

@@ -63,6 +63,12 @@ enum status hf_json(const struct hf_folder *f, const char *file, size_t max_byte
     return ST_OK;
 }
 
+bool hf_embeds(const struct hf_folder *f) {
+    char path[PATH_MAX];
+    return path_of(f, "modules.json", path, sizeof path, NULL) == ST_OK &&
+           access(path, R_OK) == 0;
+}
+
 /* ---- shards -------------------------------------------------------------------------- */
 
 static bool is_shard_name(const char *s) {

@@ -137,6 +137,9 @@ enum status hf_map(const struct hf_folder *f, const char *file, size_t max_bytes
                    struct file_map *out, struct err *err);
 enum status hf_json(const struct hf_folder *f, const char *file, size_t max_bytes, json_t **out,
                     struct err *err);
+#define HF_POOLING_LAST 3 /* as GGUF has it */
+/* A model for embeddings: the folder has sentence-transformers' list of modules. */
+bool hf_embeds(const struct hf_folder *f);
 struct hf_tensor *hf_find(const struct hf_folder *f, const char *name);
 /* NULL if p is NULL, or no memory (p is freed). */
 void *hf_own(struct hf_folder *f, void *p);

@@ -459,7 +459,6 @@ static void put_ends(struct reading *r) {
     int32_t all[ENDS_MAX];
     uint32_t id, eos = UINT32_MAX;
     size_t n = 0, other = 0;
-    put_id(r, "tokenizer.ggml.eos_token_id", "eos_token", "eos_token_id");
     if (ends == NULL || json_is_null(ends))
         ends = hf_value(r->f->text, "eos_token_id");
     for (size_t i = 0; i < MAX(json_array_size(ends), (size_t)1) && n < ENDS_MAX; i++)
@@ -501,6 +500,31 @@ static bool adds_bos(const struct reading *r) {
         json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
     const char *bos = settings_token(r, "bos_token");
     return id && (!bos || str_eq(id, bos));
+}
+
+/* The special token that the post-processor ends a text with, which texts for embeddings have
+ * (Qwen3-Embedding), and which the file does not call the end of an answer. */
+static bool ending(const struct reading *r, uint32_t *id) {
+    const json_t *template =
+        find_step(json_object_get(r->tokenizer, "post_processor"), "TemplateProcessing");
+    const json_t *single = json_object_get(template, "single");
+    const json_t *last = json_array_get(single, json_array_size(single) - 1);
+    const char *text =
+        json_string_value(json_object_get(json_object_get(last, "SpecialToken"), "id"));
+    return json_array_size(single) > 1 && text && find_token(r, text, id);
+}
+
+/* Whether texts get the end token: as the settings say, or the template of an embedding model. */
+static void put_adds_eos(struct reading *r) {
+    bool adds = json_is_true(json_object_get(r->settings, "add_eos_token"));
+    uint32_t id;
+    if (hf_embeds(r->f) && ending(r, &id)) {
+        adds = true;
+        gguf_write_u32(r->f->w, "tokenizer.ggml.eos_token_id", id);
+    } else {
+        put_id(r, "tokenizer.ggml.eos_token_id", "eos_token", "eos_token_id");
+    }
+    gguf_write_bool(r->f->w, "tokenizer.ggml.add_eos_token", adds);
 }
 
 static enum status put_template(struct reading *r, struct err *err) {
@@ -615,8 +639,7 @@ static enum status read_all(struct reading *r, struct err *err) {
         put_suppressed(r);
     put_id(r, "tokenizer.ggml.padding_token_id", "pad_token", "pad_token_id");
     gguf_write_bool(r->f->w, "tokenizer.ggml.add_bos_token", adds_bos(r));
-    gguf_write_bool(r->f->w, "tokenizer.ggml.add_eos_token",
-                    json_is_true(json_object_get(r->settings, "add_eos_token")));
+    put_adds_eos(r);
     return put_template(r, err);
 }
 

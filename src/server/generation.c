@@ -41,6 +41,7 @@ struct generation {
     bool one_call;
     uint8_t origin[16]; /* what ids of calls are made of: the prompt and the seed */
     json_t *tools;      /* a reference: the parsers look into it */
+    int n_dimensions;   /* of an embedding, as in the request */
     int n_choices;
     int n_wanted;            /* choices neither over nor done; the engine's thread */
     struct choice choices[]; /* [n_choices] */
@@ -192,7 +193,10 @@ static void on_token(void *user, const struct engine_token *t) {
 
 static void on_embedding(void *user, const float *v, size_t n) {
     struct generation *g = user;
-    const struct service_event ev = {.kind = EVENT_EMBEDDING, .vector = v, .n_embd = n};
+    const struct service_event ev = {.kind = EVENT_EMBEDDING,
+                                     .vector = v,
+                                     .n_embd =
+                                         g->n_dimensions > 0 ? (size_t)g->n_dimensions : n};
     g->on_event(g->user, &ev);
 }
 
@@ -330,6 +334,16 @@ static enum status prompt_tokenize(const struct served_model *m, const char *tex
     if (to_fit)
         TRY(engine_check_text(m->engine, text, len, embed, err));
     return tokenize(engine_tokenizer(m->engine), text, len, flags, &p->ids, &p->n_ids, err);
+}
+
+/* The end token, whose state may be the embedding, stays the last. */
+static void prompt_cut(struct prompt *p, size_t n, const struct tokenizer_facts *f) {
+    if (p->n_ids <= n)
+        return;
+    bool ended = f->add_eos && p->ids[p->n_ids - 1] == f->eos;
+    p->n_ids = n;
+    if (ended)
+        p->ids[n - 1] = f->eos;
 }
 
 /* order: a call of a function is to be asked for in words. */
@@ -508,6 +522,7 @@ static enum status generation_new(struct generation **out, const struct served_m
     g->logprobs = r->logprobs;
     g->special = needs_parser(m, r);
     g->one_call = r->one_call;
+    g->n_dimensions = r->n_dimensions;
     g->n_choices = g->n_wanted = (int)n;
     name_origin(g, r, p);
     g->tools = json_incref((json_t *)tools_of(r));
@@ -595,7 +610,8 @@ enum status service_generate(struct service *s, const struct service_request *r,
     if (st == ST_OK)
         st = prompt_make(m, r, order, !r->truncate, &p, err);
     if (r->truncate)
-        p.n_ids = MIN(p.n_ids, (size_t)service_facts(s)->n_ctx);
+        prompt_cut(&p, (size_t)service_facts(s)->n_ctx,
+                   tokenizer_facts(engine_tokenizer(m->engine)));
     if (st == ST_OK)
         st = generate_with(m, r, &p, gbnf, out != NULL ? out : &g, err);
     service_give_back(s);

@@ -298,12 +298,32 @@ void param_model(struct params *p, const struct service *s) {
                      service_facts(s)->name);
 }
 
-void param_dimensions(struct params *p, const struct service *s) {
-    int has = service_facts(s)->n_embd, wanted = has;
-    param_int(p, "dimensions", 1, 1 << 20, &wanted);
-    if (wanted != has)
-        params_fail(p, "dimensions", "this model's embeddings have %d dimensions, no others",
-                    has);
+static void param_pooling(struct params *p, const struct service *s,
+                          struct service_request *r) {
+    static const char *const words[] = {[POOLING_NONE] = "mean",
+                                        [POOLING_MEAN] = "mean",
+                                        [POOLING_FIRST] = "cls",
+                                        [POOLING_LAST] = "last",
+                                        [POOLING_RANK] = "rank"};
+    const char *wanted = words[service_facts(s)->pooling];
+    param_text(p, "pooling", &wanted);
+    r->embed_last = str_eq(wanted, "last");
+    if (r->embed_last || str_eq(wanted, "mean"))
+        return;
+    if (json_object_get(p->body, "pooling") != NULL)
+        params_fail(p, "pooling", "pooling must be \"mean\" or \"last\"");
+    else
+        params_fail(
+            p, "pooling",
+            "this model's embeddings are made by \"%s\", which is not supported; \"pooling\" "
+            "may be \"mean\" or \"last\"",
+            wanted);
+}
+
+void param_embedding(struct params *p, const struct service *s, struct service_request *r) {
+    r->embed = true;
+    param_pooling(p, s, r);
+    param_int(p, "dimensions", 1, service_facts(s)->n_embd, &r->n_dimensions);
 }
 
 void extra_effort(json_t *extra, const char *effort) {

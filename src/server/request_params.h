@@ -36,8 +36,9 @@ void param_tool_choice(struct params *p, struct service_request *r);
 void tool_choice_check(struct params *p, const struct service_request *r);
 /* model: ours, or a defect of ST_NOT_FOUND. */
 void param_model(struct params *p, const struct service *s);
-/* dimensions: the model's, or a defect. */
-void param_dimensions(struct params *p, const struct service *s);
+/* How an embedding is made: dimensions, at most the model's, and pooling, "mean" or "last"; without
+ * it, as the model's file says, else "mean". */
+void param_embedding(struct params *p, const struct service *s, struct service_request *r);
 /* tools and the names in them; tools may be NULL. */
 bool tools_check(struct params *p, const json_t *tools);
 

@@ -156,6 +156,16 @@ static void make_fingerprint(struct service *s, const struct lockstep_model_info
              sodium_bin2hex(hex, sizeof hex, hash, sizeof hash));
 }
 
+/* An unknown one is POOLING_NONE. */
+static enum pooling pooling_of(const struct gguf *g, const char *architecture) {
+    char key[128];
+    uint32_t type = POOLING_NONE;
+    struct err err;
+    snprintf(key, sizeof key, "%s.pooling_type", architecture);
+    bool known = gguf_u32(g, key, &type, &err) == ST_OK && type <= POOLING_RANK;
+    return known ? (enum pooling)type : POOLING_NONE;
+}
+
 static enum status describe(struct service *s, struct err *err) {
     const struct served_model *m = s->open;
     const struct lockstep_model_info *info = engine_model_info(m->engine);
@@ -172,27 +182,28 @@ static enum status describe(struct service *s, struct err *err) {
         s->architecture == NULL || s->type == NULL || s->placement == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a service");
     make_fingerprint(s, info);
-    s->facts = (struct service_facts){.name = s->name,
-                                      .fingerprint = s->fingerprint,
-                                      .path = s->path,
-                                      .architecture = s->architecture,
-                                      .type = s->type,
-                                      .placement = s->placement,
-                                      .chat_format = chat_format_name(m->style.format),
-                                      .template_source = s->template_source,
-                                      .n_ctx = info->n_ctx,
-                                      .n_ctx_train = info->n_ctx_train,
-                                      .n_vocab = info->n_vocab,
-                                      .n_embd = info->n_embd,
-                                      .n_ranks = info->n_ranks,
-                                      .n_layers = info->n_layers,
-                                      .n_places = s->cfg.engine.n_running_max,
-                                      .n_params = info->n_params,
-                                      .weight_bytes = info->weight_bytes,
-                                      .thinks = m->style.think_end[0] != '\0' ||
-                                                m->style.format == CHAT_HARMONY,
-                                      .created = (int64_t)time(NULL),
-                                      .file_modified = (int64_t)file.st_mtime};
+    s->facts = (struct service_facts){
+        .name = s->name,
+        .fingerprint = s->fingerprint,
+        .path = s->path,
+        .architecture = s->architecture,
+        .type = s->type,
+        .placement = s->placement,
+        .chat_format = chat_format_name(m->style.format),
+        .template_source = s->template_source,
+        .n_ctx = info->n_ctx,
+        .n_ctx_train = info->n_ctx_train,
+        .n_vocab = info->n_vocab,
+        .n_embd = info->n_embd,
+        .n_ranks = info->n_ranks,
+        .n_layers = info->n_layers,
+        .n_places = s->cfg.engine.n_running_max,
+        .n_params = info->n_params,
+        .weight_bytes = info->weight_bytes,
+        .thinks = m->style.think_end[0] != '\0' || m->style.format == CHAT_HARMONY,
+        .pooling = pooling_of(engine_gguf(m->engine), info->architecture),
+        .created = (int64_t)time(NULL),
+        .file_modified = (int64_t)file.st_mtime};
     return ST_OK;
 }
 

@@ -36,6 +36,15 @@ enum status service_open(struct service **out, const struct service_config *cfg,
 void service_stop(struct service *s);
 void service_close(struct service *s); /* NULL is fine */
 
+/* How a model's embeddings are made of its last hidden states: GGUF's pooling_type. */
+enum pooling {
+    POOLING_NONE = 0, /* or the file does not say */
+    POOLING_MEAN,
+    POOLING_FIRST,
+    POOLING_LAST,
+    POOLING_RANK, /* no vector, but a score */
+};
+
 struct service_facts {
     const char *name, *path;
     const char *architecture, *type, *chat_format, *template_source;
@@ -44,6 +53,7 @@ struct service_facts {
     int n_places; /* requests that are computed at once */
     uint64_t n_params, weight_bytes;
     bool thinks;
+    enum pooling pooling; /* of embeddings, by the file's word */
     /* Of what decides the bits of an answer: the model's name and size, the KV type, the
      * version. Not of ranks, splits, links or instruction sets, which decide nothing. */
     const char *fingerprint;
@@ -102,6 +112,7 @@ struct service_request {
     bool logprobs;
     int n_top;
     bool embed, embed_last; /* one normalized vector instead of text */
+    int n_dimensions;       /* its first ones, normalized again; 0: all */
     bool truncate;          /* a prompt that is too long loses its end */
     bool follows;           /* as in struct engine_request */
     uint64_t client;

@@ -323,7 +323,7 @@ python3 -c 'import json; print(json.dumps({"input": "a " * 5000}))' >"$work/long
 ask 200 /api/embed -d "@$work/long" && holds "len(v['embeddings']) == 1"
 python3 -c 'import json; print(json.dumps({"input": "a " * 5000, "truncate": False}))' >"$work/long"
 ask 400 /api/embed -d "@$work/long" && says 'too long'
-ask 400 /api/embed -d '{"input":"a","dimensions":8}' && says 'dimensions'
+ask 400 /api/embed -d '{"input":"a","dimensions":0}' && says 'dimensions'
 
 # ---- a named request, answered twice --------------------------------------------------------------
 # The second time its prompt is in the cache, as it may be at one machine and not at the one that stands in. A gateway compares

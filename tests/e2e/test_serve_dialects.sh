@@ -317,5 +317,66 @@ fills() { # TOKENS, then the prompt that they make of "the " and " bucket"
 fills '<|fim_prefix|>the <|fim_suffix|> bucket<|fim_middle|>' '<|fim_prefix|>' '<|fim_suffix|>' '<|fim_middle|>'
 fills '[SUFFIX] bucket[PREFIX]the ' '[SUFFIX]' '[PREFIX]'
 
+# ---- embeddings: pooled as the file says, with fewer dimensions if wanted ------------------------------------
+embedded() { # FILE FIELDS: the vector and what it took
+    ask 200 /v1/embeddings -d "{\"input\":\"a bit bucket\"${2:-}}"
+    cp "$work/body" "$work/$1"
+}
+same_vector() { # FILE FILE
+    python3 -c 'import json, sys
+a, b = (json.load(open(f))["data"][0]["embedding"] for f in sys.argv[1:])
+sys.exit(a != b)' "$work/$1" "$work/$2"
+}
+serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q
+embedded mean && embedded mean-said ',"pooling":"mean"' && embedded last ',"pooling":"last"' && embedded short ',"dimensions":8'
+same_vector mean mean-said || fail "the mean is not the default"
+same_vector mean last && fail "the last state is the mean"
+python3 -c 'import json, math, sys
+whole, short = (json.load(open(f))["data"][0]["embedding"] for f in sys.argv[1:])
+norm = math.sqrt(sum(x * x for x in whole[:8]))
+assert len(short) == 8 and all(abs(x / norm - y) < 1e-8 for x, y in zip(whole, short)), short' "$work/mean" "$work/short" || fail "eight dimensions"
+ask 200 /api/embed -d '{"input":["a bit bucket"],"dimensions":8}' && holds "v['embeddings'][0] == json.load(open('$work/short'))['data'][0]['embedding']"
+ask 400 /v1/embeddings -d '{"input":"a","dimensions":100000}' && says 'dimensions must be a whole number from 1 to'
+ask 400 /v1/embeddings -d '{"input":"a","pooling":"rank"}' && says 'pooling must be'
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
+pooled() { # KEYS...
+    python3 "$SOURCE_DIR/tests/support/gguf_with_keys.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/pooled.gguf" "$@"
+    serve_start "$work/pooled.gguf" -q
+}
+pooled qwen3.pooling_type=3
+embedded says-last && { same_vector says-last last || fail "pooling_type 3 is not the last state"; }
+serve_stop
+pooled qwen3.pooling_type=2
+ask 400 /v1/embeddings -d '{"input":"a"}' && says 'made by \\"cls\\"'
+embedded cls-mean ',"pooling":"mean"' && { same_vector cls-mean mean || fail "the request does not decide"; }
+serve_stop
+# A text gets the end token, whose state is the embedding, also if it is too long.
+pooled qwen3.pooling_type=3 tokenizer.ggml.add_eos_token=true
+embedded ended && holds "v['usage']['prompt_tokens'] == json.load(open('$work/last'))['usage']['prompt_tokens'] + 1"
+same_vector ended last && fail "the end token decides nothing"
+python3 -c 'import json; print(json.dumps({"input": "a bit bucket " * 5000}))' >"$work/long"
+ask 200 /api/embed -d "@$work/long" && cp "$work/body" "$work/long-ended"
+serve_stop
+pooled qwen3.pooling_type=3
+ask 200 /api/embed -d "@$work/long" && holds "v['embeddings'] != json.load(open('$work/long-ended'))['embeddings']"
+serve_stop
+
+# A folder of sentence-transformers: the last state of a text that ends as its tokenizer says.
+python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/embedder" || fail "no folder"
+echo '[]' >"$work/embedder/modules.json"
+python3 - "$work/embedder/tokenizer.json" "$work/embedder/tokenizer_config.json" <<'END'
+import json, sys
+
+t = json.load(open(sys.argv[1]))
+name = json.load(open(sys.argv[2]))["eos_token"]
+name = name["content"] if isinstance(name, dict) else name
+t["post_processor"] = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": name, "type_id": 0}}]}
+json.dump(t, open(sys.argv[1], "w"))
+END
+serve_start "$work/embedder" -q
+embedded folder && { same_vector folder ended || fail "the folder pools otherwise than the file"; }
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
 [ $failures = 0 ] && echo "dialects: all as they should be"
 [ $failures = 0 ]
