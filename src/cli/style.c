@@ -9,7 +9,7 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <sys/ioctl.h>
-#include <wchar.h>
+#include <utf8proc.h>
 
 bool style_on(int fd) {
     const char *force = env_get("CLICOLOR_FORCE");
@@ -34,8 +34,7 @@ void style_window(int fd, int *columns, int *lines) {
 }
 
 int style_width(unsigned code_point) {
-    int width = wcwidth((wchar_t)code_point);
-    return width >= 0 ? width : 0;
+    return utf8proc_charwidth((utf8proc_int32_t)code_point);
 }
 
 size_t style_text_width(const char *text, size_t n) {

@@ -19,8 +19,8 @@ void style_window(int fd, int *columns, int *lines);
 int style_width(unsigned code_point);
 /* The columns of a text of valid UTF-8; other bytes count one each. */
 size_t style_text_width(const char *text, size_t n);
-/* Sets the locale's characters to UTF-8 where the system has such a locale: style_width() and the
- * line editor need it. */
+/* Sets the locale's characters to UTF-8 where the system has such a locale: the line editor needs
+ * it. */
 void style_use_utf8(void);
 
 #endif

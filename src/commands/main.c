@@ -49,6 +49,8 @@ static const struct subcommand subcommands[] = {
     {"fetch", cmd_fetch, "copies a model of the cluster to this machine"},
     {"up", cmd_up, "lets the nodes of the cluster serve a model together"},
     {"down", cmd_down, "ends what lockstep up has put up"},
+    {"ps", cmd_ps, "lists the models that run"},
+    {"top", cmd_top, "shows what the cluster does, each second"},
     {"key", cmd_key, "shows, sets or makes the cluster's key"},
     {"remote", cmd_remote, NULL},
     {"worker", cmd_worker, NULL},
