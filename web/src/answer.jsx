@@ -86,7 +86,7 @@ export function Answer({ answer, run, onAgain }) {
         </p>
       )}
       <Markdown text={content} growing={run !== undefined} />
-      {run?.lost && <p class="note lost">{LOST}</p>}
+      {run?.lost && <p class="note lost">{run.lost === true ? LOST : run.lost}</p>}
       {note && <p class="note">{note}</p>}
       {error && (
         <p class="error" role="alert">

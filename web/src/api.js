@@ -12,8 +12,8 @@ export const UNREACHABLE = "The server cannot be reached.";
 const CUT_OFF = "The connection ended before the answer did.";
 
 /* A function that takes a stream's text piece by piece, cut anywhere, and returns the data of the events that are
- * complete. Comments and other fields are skipped. */
-export function eventReader() {
+ * complete. onComment gets what comments say; other fields are skipped. */
+export function eventReader(onComment = () => {}) {
   let rest = "";
   let data = [];
   return (text) => {
@@ -21,6 +21,7 @@ export function eventReader() {
     const events = [];
     rest = lines.pop();
     for (const line of lines) {
+      if (line.startsWith(":")) onComment(line.slice(1).trim());
       if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
       if (line !== "" || data.length === 0) continue;
       events.push(data.join("\n"));
@@ -89,18 +90,36 @@ async function needsSuccess(response) {
   return response;
 }
 
-/* The chunks of a streamed answer. Throws ServerError, or AbortError when the signal says so. */
+/* What a comment in a stream says of an answer that waits because a machine was lost; null if it says nothing of the kind. */
+export function lossIn(comment) {
+  const [, said] = /^lockstep (.*)/.exec(comment) ?? [];
+  if (said === undefined) return null;
+  try {
+    const { lost, next, sentence } = JSON.parse(said);
+    if (lost && next) return `${lost} is lost; ${next} takes over, your answer goes on.`;
+    return lost ? `${lost} is lost; another machine takes over, your answer goes on.` : (sentence ?? null);
+  } catch {
+    return said;
+  }
+}
+
+/* The chunks of a streamed answer, and {lost: sentence} while it waits for another machine.
+ * Throws ServerError, or AbortError when the signal says so. */
 export async function* streamChat(body, key, signal) {
   const headers = { "Content-Type": "application/json" };
   const options = { method: "POST", headers, body: JSON.stringify(body), signal };
   const response = await needsSuccess(await request("v1/chat/completions", key, options));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  const events = eventReader();
+  let lost = null;
+  const events = eventReader((comment) => (lost = lossIn(comment) ?? lost));
   try {
     for (;;) {
       const { done, value } = await reader.read();
       if (done) throw new ServerError(0, CUT_OFF);
-      for (const data of events(value)) {
+      const complete = events(value);
+      if (lost !== null) yield { lost };
+      lost = null;
+      for (const data of complete) {
         if (data === "[DONE]") return;
         const chunk = JSON.parse(data);
         if (chunk.error) throw new ServerError(response.status, errorSentence(response.status, data));
@@ -112,6 +131,11 @@ export async function* streamChat(body, key, signal) {
   } finally {
     reader.cancel().catch(() => {}); // what is left of a stream that broke is of no interest
   }
+}
+
+/* What the server says at a path, from JSON. */
+export async function send(path, key, options) {
+  return (await needsSuccess(await request(path, key, options))).json();
 }
 
 /* Of one model, since there may be several at that address, or "". */

@@ -1,7 +1,7 @@
 // What the server's bytes mean. node --test src/
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bearer, chatRequest, errorSentence, eventReader, parseMetrics } from "./api.js";
+import { bearer, chatRequest, errorSentence, eventReader, lossIn, parseMetrics } from "./api.js";
 
 test("events are the same however the stream is cut", () => {
   const stream = ': still at work\n\ndata: {"a": 1}\r\n\r\nevent: x\ndata: b\ndata: c\n\ndata:[DONE]\n\n';
@@ -11,6 +11,18 @@ test("events are the same however the stream is cut", () => {
     for (let at = 0; at < stream.length; at += size) events.push(...read(stream.slice(at, at + size)));
     assert.deepEqual(events, ['{"a": 1}', "b\nc", "[DONE]"], `pieces of ${size}`);
   }
+});
+
+test("comments say that an answer waits because a machine was lost", () => {
+  const comments = [];
+  const read = eventReader((comment) => comments.push(comment));
+  for (const piece of [': lockstep {"lost": "ra', 'ck"}\n\n: keep\ndata: 1\n\n']) read(piece);
+  assert.deepEqual(comments, ['lockstep {"lost": "rack"}', "keep"]);
+  assert.equal(lossIn('lockstep {"lost": "rack", "next": "shelf"}'), "rack is lost; shelf takes over, your answer goes on.");
+  assert.equal(lossIn('lockstep {"lost": "rack", "next": null}'), "rack is lost; another machine takes over, your answer goes on.");
+  assert.equal(lossIn('lockstep {"sentence": "wait"}'), "wait");
+  assert.equal(lossIn("lockstep is busy"), "is busy");
+  assert.equal(lossIn("keep"), null);
 });
 
 test("metrics are read with their labels", () => {

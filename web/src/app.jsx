@@ -1,6 +1,8 @@
 // app.jsx: the page as a whole: what is where, which conversation is open, who needs the key.
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { chatRequest, streamChat } from "./api.js";
+import { isServing } from "./cluster/data.js";
+import { ClusterView, useCluster } from "./cluster/view.jsx";
 import { Chats, NO_ROOM, speedOf } from "./chats.js";
 import { Conversation } from "./conversation.jsx";
 import { count, rate, seconds } from "./format.js";
@@ -12,6 +14,8 @@ import { Watch } from "./status.js";
 import { loadSettings, openStorage, saveSettings } from "./store.js";
 
 const KEY = "lockstep.key";
+const TOKEN = "lockstep.token"; // of who may change the cluster
+const CLUSTER = "cluster"; // where in the page it is
 const storage = openStorage("localStorage");
 const session = openStorage("sessionStorage");
 const HOVERS = matchMedia("(hover: hover)").matches;
@@ -40,6 +44,12 @@ function useHash() {
     return () => removeEventListener("hashchange", changed);
   }, []);
   return hash;
+}
+
+/* Is the cluster what an empty page shows? When no model serves, and before anybody has chatted, where there are machines to show. */
+function isHome(cluster, chats) {
+  if (cluster === null) return false;
+  return !cluster.deployments.some(isServing) || (chats.conversations.length === 0 && cluster.nodes.length > 1);
 }
 
 function Status({ watch, speed, onModel }) {
@@ -126,6 +136,18 @@ export function App() {
   latest.current = settings;
   const onDenied = (id) => setDenied((d) => ({ id: id ?? d?.id ?? null, refused: session.getItem(KEY) !== null }));
   const { chats, watch } = useServer(latest, redraw, onDenied);
+  const isEmpty = (cluster) => id === "" && (isHome(cluster, chats) || !["ok", "asking"].includes(watch.health.state));
+  const live = useCluster(
+    {
+      key: () => session.getItem(KEY) ?? "",
+      token: () => session.getItem(TOKEN) ?? "",
+      keepToken: (token) => session.setItem(TOKEN, token),
+      changed: redraw,
+      denied: () => onDenied(null),
+    },
+    (cluster) => id === CLUSTER || isEmpty(cluster),
+  );
+  const showsCluster = id === CLUSTER || (id === "" && isHome(live.cluster, chats));
   const conversation = chats.get(id);
   const run = chats.runs.get(id);
   const speed = run ? speedOf(run) : conversation?.messages.at(-1).speed;
@@ -144,6 +166,7 @@ export function App() {
     session.setItem(KEY, key);
     setDenied(null);
     watch.start();
+    live.start();
     if (denied.id !== null && chats.get(denied.id)) chats.again(denied.id);
   };
   const changeSettings = (changed) => {
@@ -160,6 +183,8 @@ export function App() {
       <Sidebar
         chats={chats}
         current={conversation?.id}
+        live={live.cluster}
+        onCluster={id === CLUSTER}
         cluster={watch.cluster}
         settings={settings}
         onSettings={changeSettings}
@@ -179,9 +204,11 @@ export function App() {
           >
             <Icon name="menu" />
           </button>
-          <Status watch={watch} speed={speed} onModel={changeModel} />
+          {id === CLUSTER ? <h1 class="title">Cluster</h1> : <Status watch={watch} speed={speed} onModel={changeModel} />}
         </header>
-        {conversation ? (
+        {showsCluster ? (
+          <ClusterView watch={live} titled={id === CLUSTER} />
+        ) : conversation ? (
           <Conversation
             key={id}
             conversation={conversation}
@@ -199,12 +226,12 @@ export function App() {
             {NO_ROOM}
           </p>
         )}
-        <Composer
+        {id !== CLUSTER && <Composer
           place={conversation?.id ?? "new"}
           running={run !== undefined}
           onSend={(text) => (location.hash = chats.send(conversation?.id, text))}
           onStop={() => chats.stop(id)}
-        />
+        />}
       </main>
       {denied && <KeyDialog refused={denied.refused} onKey={useKey} onCancel={() => setDenied(null)} />}
     </div>

@@ -27,6 +27,7 @@ export function speedOf({ started, first, last, pieces, tokens }) {
 
 /* The answer after a chunk of the stream, which is noted in the run. */
 export function addChunk(answer, run, chunk, now) {
+  if (chunk.lost) run.lost = chunk.lost;
   const choice = chunk.choices?.[0];
   const { content = "", reasoning_content: reasoning = "" } = choice?.delta ?? {};
   if (content || reasoning) {
@@ -47,7 +48,7 @@ export function addChunk(answer, run, chunk, now) {
 
 export class Chats {
   conversations; // the one changed last first
-  runs = new Map(); // id -> what is known of the answer under way: {controller, lost, and what speedOf wants}
+  runs = new Map(); // id -> what is known of the answer under way: {controller, lost (true, or a sentence), and what speedOf wants}
   unkept = new Set(); // ids of those that the browser had no room for
 
   /* ask(messages, signal) gives the chunks of a streamed answer; denied(id) is told of one that needs a key. */
@@ -91,7 +92,7 @@ export class Chats {
 
   /* A rank was lost: what is under way waits until tokens come again. */
   markLost() {
-    for (const run of this.runs.values()) run.lost = true;
+    for (const run of this.runs.values()) run.lost ||= true;
     this.changed();
   }
 

@@ -1,4 +1,5 @@
 // sidebar.jsx: the list of conversations, the cluster's numbers and the settings.
+import { totalsOf } from "./cluster/data.js";
 import { bytes, count, percent } from "./format.js";
 import { Icon } from "./icons.jsx";
 import { MAX_CONVERSATIONS } from "./store.js";
@@ -104,12 +105,23 @@ function Settings({ settings, onSettings }) {
   );
 }
 
-export function Sidebar({ chats, current, cluster, settings, onSettings, onOpen, open }) {
+function ToCluster({ live, here, onOpen }) {
+  const { machines, lost } = totalsOf(live);
+  return (
+    <a class="to-cluster" href="#cluster" aria-current={here ? "page" : undefined} onClick={onOpen}>
+      <span>Cluster</span>
+      <small class={lost > 0 ? "lost" : ""}>{lost > 0 ? `${lost} of ${machines} lost` : count(machines, "machine")}</small>
+    </a>
+  );
+}
+
+export function Sidebar({ chats, current, live, onCluster, cluster, settings, onSettings, onOpen, open }) {
   return (
     <aside id="sidebar" class={open ? "open" : ""} aria-label="Conversations, cluster, settings">
       <a class="new" href="#" onClick={onOpen}>
         <Icon name="plus" /> New chat
       </a>
+      {live && <ToCluster live={live} here={onCluster} onOpen={onOpen} />}
       <List chats={chats} current={current} onOpen={onOpen} />
       <details>
         <summary>Cluster{cluster?.n_ranks ? `: ${count(cluster.n_ranks, "rank")}` : ""}</summary>

@@ -1,0 +1,211 @@
+// changes.jsx: the dialogs that change the cluster: put a model up, move it, take it down; with what a placement would give.
+import { useEffect, useState } from "preact/hooks";
+import { bytes, count } from "../format.js";
+import { isHere, placesFor } from "./data.js";
+import { Dialog } from "./dialog.jsx";
+import { TITLE } from "./model.jsx";
+import { tokens } from "./words.js";
+
+function Candidate({ candidate: c }) {
+  const fits = c.fits !== false;
+  return (
+    <tr class={fits ? "" : "unfit"}>
+      <th scope="row">
+        {c.layout}
+        {c.chosen && <span class="tag">now</span>}
+        {c.nodes?.length > 0 && <small>{c.nodes.join(", ")}</small>}
+      </th>
+      {fits ? (
+        <>
+          <td class="n">{tokens(c.tokens_per_second)}</td>
+          <td class="n">{tokens(c.prompt_per_second)}</td>
+        </>
+      ) : (
+        <td colSpan="2">{c.sentence || "does not fit"}</td>
+      )}
+    </tr>
+  );
+}
+
+function Candidates({ candidates }) {
+  if (candidates.length === 0) return null;
+  return (
+    <table>
+      <caption>What placements would give, as predicted</caption>
+      <thead>
+        <tr>
+          <th scope="col">Placement</th>
+          <th scope="col" class="n">
+            Tokens/s
+          </th>
+          <th scope="col" class="n">
+            Prompt/s
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {candidates.map((c) => (
+          <Candidate key={`${c.layout} ${c.nodes}`} candidate={c} />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/* Asks what placements would give; the answer before stays until the next is there. */
+function usePlan(watch, question) {
+  const [plan, setPlan] = useState(null); // {candidates, sentence} or {error}
+  const text = JSON.stringify(question);
+  useEffect(() => {
+    let old = false;
+    watch.change("plan", question).then(
+      (answer) => old || setPlan(answer),
+      (e) => old || setPlan({ error: e.message }),
+    );
+    return () => (old = true);
+  }, [text]);
+  return plan;
+}
+
+function Plan({ plan }) {
+  if (plan === null) return <p class="hint">Asking what placements would give&hellip;</p>;
+  return (
+    <div class="plan" aria-live="polite">
+      {plan.error && <p class="note">{plan.error}</p>}
+      {plan.sentence && <p class="note">{plan.sentence}</p>}
+      <Candidates candidates={plan.candidates ?? []} />
+    </div>
+  );
+}
+
+/* left: the machines that are not to take part. */
+function Among({ legend, names, left, onLeft }) {
+  const toggle = (name) => onLeft(left.includes(name) ? left.filter((l) => l !== name) : [...left, name]);
+  return (
+    <fieldset>
+      <legend>{legend}</legend>
+      <div class="picks">
+        {names.map((name) => (
+          <label key={name} class="pick">
+            <input type="checkbox" checked={!left.includes(name)} onChange={() => toggle(name)} />
+            <span>{name}</span>
+          </label>
+        ))}
+      </div>
+    </fieldset>
+  );
+}
+
+const namesOf = (cluster) => cluster.nodes.filter(isHere).map((n) => n.name);
+const without = (names, left) => (left.length > 0 ? { nodes: names.filter((n) => !left.includes(n)).join(",") } : {});
+
+function Move({ watch, cluster, deployment: d, onClose }) {
+  const [left, setLeft] = useState([]);
+  const [node, setNode] = useState(null);
+  const names = namesOf(cluster);
+  const plan = usePlan(watch, { name: d.name, ...without(names, left) });
+  const places = placesFor(d, cluster.nodes);
+  return (
+    <Dialog
+      title={`Move ${d.name}`}
+      action="Move"
+      ready={node !== null}
+      home={TITLE}
+      onDo={() => watch.change("move", { name: d.name, node })}
+      onClose={onClose}
+    >
+      <Plan plan={plan} />
+      {names.length > 1 && <Among legend="What would it give among these?" names={names} left={left} onLeft={setLeft} />}
+      <fieldset>
+        <legend>{d.node ? `Which machine is to answer in place of ${d.node}?` : "Which machine is to answer?"}</legend>
+        {places.map((p) => (
+          <label key={p.name} class="pick">
+            <input type="radio" name="node" checked={node === p.name} onChange={() => setNode(p.name)} />
+            <span>
+              {p.name}
+              {(p.able || p.why) && <small>{p.able ? "could take over now" : p.why}</small>}
+            </span>
+          </label>
+        ))}
+        {places.length === 0 && <p class="hint">There is no other machine.</p>}
+      </fieldset>
+      <p class="hint">Answers under way go on with the same words.</p>
+    </Dialog>
+  );
+}
+
+function Down({ watch, deployment: d, onClose }) {
+  const n = (d.requests?.running ?? 0) + (d.requests?.waiting ?? 0);
+  return (
+    <Dialog
+      title={`Take ${d.name} down?`}
+      action="Take down"
+      danger
+      home={TITLE}
+      onDo={() => watch.change("down", { name: d.name })}
+      onClose={onClose}
+    >
+      <p>
+        {n > 0 ? `${count(n, "request")} to it ${n === 1 ? "is" : "are"} under way, and will end. ` : ""}
+        Its files stay where they are.
+      </p>
+    </Dialog>
+  );
+}
+
+function Up({ watch, cluster, onClose }) {
+  const [model, setModel] = useState("");
+  const [left, setLeft] = useState([]);
+  const names = namesOf(cluster);
+  const found = cluster.models.find((m) => m.name === model);
+  const body = { model: model.trim(), ...without(names, left) };
+  const ready = body.model !== "" && left.length < names.length;
+  return (
+    <Dialog title="Put a model up" action="Put up" ready={ready} home={TITLE} onDo={() => watch.change("up", body)} onClose={onClose}>
+      <label>
+        Model
+        <input list="cluster-models" autofocus autocomplete="off" spellcheck={false} value={model} onInput={(e) => setModel(e.target.value)} />
+      </label>
+      <datalist id="cluster-models">
+        {cluster.models.map((m) => (
+          <option key={m.name} value={m.name} />
+        ))}
+      </datalist>
+      <p class="hint">
+        {found ? `${bytes(found.bytes)}, on ${found.nodes.join(", ")}` : "The name of a model that a machine of the cluster has."}
+      </p>
+      <Among legend="Machines that may take part" names={names} left={left} onLeft={setLeft} />
+      <p class="hint">The machines measure themselves, and take the fastest placement that fits.</p>
+    </Dialog>
+  );
+}
+
+/* Asks for what says that one may change the cluster; it is kept as long as the tab. */
+function Token({ watch, onClose }) {
+  const [token, setToken] = useState("");
+  const use = async () => {
+    watch.keepToken(token.trim());
+    await watch.start();
+    if (!watch.cluster?.may.manage) throw new Error("The server does not take this token.");
+  };
+  return (
+    <Dialog title="Who may change the cluster" action="Use this token" ready={token.trim() !== ""} home={TITLE} onDo={use} onClose={onClose}>
+      <label>
+        Token that lockstep key --admin prints
+        <input type="password" autofocus autocomplete="off" value={token} onInput={(e) => setToken(e.target.value)} />
+      </label>
+      <p class="hint">It is kept until this tab is closed.</p>
+    </Dialog>
+  );
+}
+
+/* asked: {what, name}, or null. */
+export function Change({ asked, watch, cluster, onClose }) {
+  if (asked === null) return null;
+  if (asked.what === "token") return <Token watch={watch} onClose={onClose} />;
+  if (asked.what === "up") return <Up watch={watch} cluster={cluster} onClose={onClose} />;
+  const deployment = cluster.deployments.find((d) => d.name === asked.name);
+  if (!deployment) return null;
+  const Shown = asked.what === "move" ? Move : Down;
+  return <Shown watch={watch} cluster={cluster} deployment={deployment} onClose={onClose} />;
+}
