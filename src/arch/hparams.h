@@ -66,13 +66,6 @@ enum attn_gate {
     ATTN_GATE_VALUES, /* attn_gate: one for each value; of latent attention */
 };
 
-enum gating {
-    GATING_SOFTMAX,        /* weights are softmax probabilities of all experts */
-    GATING_SIGMOID,        /* each expert's sigmoid */
-    GATING_SOFTMAX_CHOSEN, /* softmax over the chosen experts' logits */
-    GATING_SQRT_SOFTPLUS,  /* the root of each expert's softplus, ln(1 + e^x) */
-};
-
 /* Mixture of experts; n_experts = 0: none. */
 struct moe_params {
     uint32_t n_experts, n_used;

@@ -13,6 +13,14 @@ enum ffn_act {
     FFN_RELU2,          /* the square of max(up, 0): there is no gate */
 };
 
+/* Of experts, from a router's logits. */
+enum gating {
+    GATING_SOFTMAX,        /* weights are softmax probabilities of all experts */
+    GATING_SIGMOID,        /* each expert's sigmoid */
+    GATING_SOFTMAX_CHOSEN, /* softmax over the chosen experts' logits */
+    GATING_SQRT_SOFTPLUS,  /* the root of each expert's softplus, ln(1 + e^x) */
+};
+
 /* Of FFN_SITU. */
 struct situ_params {
     float gate, up;

@@ -417,6 +417,9 @@ static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     lay->inner = true;
     want(lay, &b->gate, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
     want(lay, &b->up, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
+    want(lay, &b->matrices, n_layers * 3 * m->hp->moe.n_experts, sizeof *b->matrices);
+    want(lay, &b->routing, MOE_FEW * (m->moe.ld_logits + TILE_ROWS + 1), sizeof(float));
+    want(lay, &b->choices, (size_t)MOE_FEW * m->hp->moe.n_used, sizeof *b->choices);
     lay->inner = false;
     want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
     want(lay, &b->token_pages, n_layers * n, sizeof *b->token_pages);
@@ -503,7 +506,6 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     want_acts(lay, &m->x_act, n, e, needs.x);
     lay->inner = device_keeps_stream(m);
     want(lay, &m->x, n * e, sizeof(float));
-    lay->inner = device_keeps_sums(m);
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
     lay->inner = false;
     if (device_keeps_stream(m))

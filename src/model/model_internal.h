@@ -7,7 +7,7 @@
 #include "model/kv_prefault.h"
 #include "model/model.h"
 #include "model/recurrent_states.h"
-#include "model/router.h"
+#include "shaders/router.h"
 #include "shaders/shaders.h"
 #include "weights/recurrent_layout.h"
 
@@ -200,6 +200,12 @@ struct device_buffers {
     float *embeddings;             /* [n, n_embd] for x, which is the device's alone; or NULL */
     float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */
     size_t ld_ff;
+    /* Experts that the device chooses, of MOE_FEW tokens at most: the matrices, [n_layers, 3,
+     * n_experts] of gate, up and down; routers' logits, [MOE_FEW, ld_logits + TILE_ROWS] with the
+     * shared experts' as the last tile, and then the weights of these, [MOE_FEW]. */
+    struct shaders_matrix *matrices;
+    float *routing;
+    struct choice *choices;
     void **mapped; /* owned: [n_mapped] what the device knows of this rank's memory */
     size_t n_mapped, cap_mapped;
     struct device_counts counted; /* what is in times, or was before the first step */

@@ -1,7 +1,7 @@
 /* model_sizes.c: what a share of a model keeps and sends, from its sizes alone. */
 #include "base/util.h"
 #include "model/compressed.h"
-#include "model/forward.h"
+#include "model/on_device.h"
 
 struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
                                const struct attn_kind *kind, enum kv_type type) {
@@ -75,8 +75,10 @@ static uint32_t attention_waits(const struct hparams *hp, uint32_t layer) {
     return hp->mla.kv_rank != 0 ? 2 : 1;
 }
 
-/* Of experts: the processor chooses them. Alone it also takes latents in and out. */
-static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan) {
+/* Of experts that the processor chooses. Alone it also takes latents in and out. */
+static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan, uint32_t layer) {
+    if (device_chooses(hp, layer))
+        return 0;
     return plan->tp == 1 && hp->moe.n_latent != 0 ? 3 : 1;
 }
 
@@ -94,7 +96,7 @@ uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, ui
     if (hparams_layer_has_attention(hp, layer))
         n += attention_waits(hp, layer);
     if (hparams_layer_is_moe(hp, layer))
-        n += moe_waits(hp, plan);
+        n += moe_waits(hp, plan, layer);
     if (hp->n_layer_input != 0)
         n += layer == 0 ? 3 : 2;
     return n;

@@ -14,25 +14,34 @@
 #include "model/on_device.h"
 
 #include "kernels/activation.h"
+#include "model/moe.h"
 
 /* ---- routing ----------------------------------------------------------------------------- */
+
+struct router moe_router(const struct moe_params *p, const struct moe_weights *w) {
+    return (struct router){.n_experts = p->n_experts,
+                           .n_used = p->n_used,
+                           .n_groups = p->n_groups,
+                           .n_groups_used = p->n_groups_used,
+                           .gating = p->gating,
+                           .groups_by_best = p->groups_by_best,
+                           .normalize = p->normalize,
+                           .scale = p->scale,
+                           .bias = w->router_bias,
+                           .choice_bias = w->choice_bias,
+                           .expert_scale = w->expert_scale};
+}
 
 static void route_token(struct forward_pass *r, int thread, const struct moe_weights *w,
                         size_t t) {
     struct model *m = r->m;
-    const struct moe_params *p = &m->hp->moe;
+    const struct router router = moe_router(&m->hp->moe, w);
     struct moe_buffers *b = &m->moe;
-    float *logits = b->logits + t * b->ld_logits;
-    if (w->router_bias != NULL)
-        m->k->add(logits, w->router_bias, p->n_experts);
     const int32_t *given =
-        w->of_token != NULL ? w->of_token + (size_t)r->step->tokens[t] * p->n_used : NULL;
-    router_choose(m->k, p, logits, w->choice_bias, given,
-                  b->router_scratch + (size_t)thread * p->n_experts,
-                  b->choices + t * p->n_used);
-    for (struct choice *c = b->choices + t * p->n_used, *end = c + p->n_used;
-         w->expert_scale != NULL && c < end; c++)
-        c->weight = exact_tidy(c->weight * w->expert_scale[c->expert]);
+        w->of_token != NULL ? w->of_token + (size_t)r->step->tokens[t] * router.n_used : NULL;
+    router_choose(m->k, &router, b->logits + t * b->ld_logits, given,
+                  b->router_scratch + (size_t)thread * router.n_experts,
+                  b->choices + t * router.n_used);
     if (w->shared_router.n_rows != 0) {
         m->shared_weights[t] = m->shared_logits[t * TILE_ROWS];
         sigmoids(m->k, &m->shared_weights[t], 1);
@@ -164,6 +173,16 @@ static bool reads_input(const struct forward_pass *r) {
     return r->step->n_tokens == 1 && !r->m->hp->moe.weighs_input;
 }
 
+struct ffn_up moe_shared_up(const struct model *m, const struct moe_weights *w,
+                            const float *weights) {
+    return (struct ffn_up){.gate = &w->shared.gate,
+                           .up = &w->shared.up,
+                           .x = &m->x_act,
+                           .out = &m->shared_act,
+                           .limit = w->shared_limit,
+                           .weights = w->shared_router.n_rows != 0 ? weights : NULL};
+}
+
 /* Thread 0: the inputs and middles of the active experts, and of the shared ones. */
 static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
     struct model *m = r->m;
@@ -187,13 +206,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
             .limit = w->limit};
     }
     if (w->shared.gate.n_rows != 0)
-        b->ups[b->n_ups++] =
-            (struct ffn_up){.gate = &w->shared.gate,
-                            .up = &w->shared.up,
-                            .x = &m->x_act,
-                            .out = &m->shared_act,
-                            .limit = w->shared_limit,
-                            .weights = w->shared_router.n_rows != 0 ? m->shared_weights : NULL};
+        b->ups[b->n_ups++] = moe_shared_up(m, w, m->shared_weights);
 }
 
 /* ---- the experts ------------------------------------------------------------------------- */
@@ -415,8 +428,7 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* down_tiles() of all tiles, on the device. Since the router's choice was read, nothing was
- * recorded that has to do with acc. */
+/* down_tiles() of all tiles, on the device. */
 static void record_down(struct forward_pass *r, const struct moe_weights *w) {
     struct model *m = r->m;
     const struct moe_buffers *b = &m->moe;
@@ -425,7 +437,7 @@ static void record_down(struct forward_pass *r, const struct moe_weights *w) {
         shaders_matmul_fixed(m->shaders, shared, forward_act_for(&m->shared_act, shared),
                              r->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared));
     else
-        memset(r->acc, 0, r->step->n_tokens * ld_of(m) * sizeof *r->acc);
+        shaders_fixed_zero(m->shaders, r->acc, ld_of(m), width_of(m), r->step->n_tokens);
     for (size_t i = 0; i < b->n_active; i++) {
         const uint32_t e = b->active[i];
         const struct wmat *down = &w->experts[e].down;
@@ -435,38 +447,16 @@ static void record_down(struct forward_pass *r, const struct moe_weights *w) {
     }
 }
 
-/* add_down_bias() of all experts: a run for each that a token has, so of few tokens. */
-static void record_down_biases(struct forward_pass *r, const float *biases) {
-    struct model *m = r->m;
-    const struct moe_buffers *b = &m->moe;
-    const uint32_t width = m->hp->n_embd;
-    for (size_t i = 0; i < b->n_active; i++) {
-        const uint32_t e = b->active[i];
-        for (uint32_t j = b->first[e]; j < b->first[e + 1]; j++)
-            shaders_fixed_bias(m->shaders, r->acc + b->tokens[j] * m->ld_acc, m->ld_acc,
-                               biases + (size_t)e * width, b->weights[j], width, 1);
-    }
-}
-
 static void down_on_device(struct forward_pass *r, struct pool *pool,
                            const struct moe_weights *w) {
     struct model *m = r->m;
-    const bool few = r->step->n_tokens <= MOE_FEW;
     if (device_records(pool)) {
+        const struct shaders_chosen c = moe_chosen(r, m->moe.choices);
         record_down(r, w);
-        if (few && w->down_bias != NULL)
-            record_down_biases(r, w->down_bias);
+        if (w->down_bias != NULL)
+            shaders_chosen_fixed_bias(m->shaders, &c, r->acc, m->ld_acc, w->down_bias,
+                                      m->hp->n_embd, m->hp->n_embd);
     }
-    pool_barrier(pool);
-    if (w->down_bias == NULL || few)
-        return;
-    forward_host(r, pool);
-    const uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
-    if (device_records(pool))
-        for (size_t i = 0; i < m->moe.n_active; i++) {
-            const uint32_t e = m->moe.active[i];
-            add_down_bias(r, r->acc, w->down_bias + (size_t)e * m->hp->n_embd, e, 0, n_tiles);
-        }
     pool_barrier(pool);
 }
 
@@ -524,6 +514,8 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
 bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw) {
     struct model *m = r->m;
+    if (moe_on_device(r, pool, lw))
+        return true;
     route(r, pool, thread, lw->moe);
     if (!tell_routes(r, pool, thread))
         return false;

@@ -112,8 +112,7 @@ void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a
 
 /* ---- the first half of an FFN ------------------------------------------------------------ */
 
-/* n tokens from `first` on. */
-static void record_up(const struct model *m, const struct ffn_up *u, uint32_t first,
+void device_record_up(const struct model *m, const struct ffn_up *u, uint32_t first,
                       uint32_t n) {
     struct shaders *s = m->shaders;
     const struct device_buffers *b = &m->on_device;
@@ -143,7 +142,7 @@ bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_u
     for (size_t i = 0; records && i < n; i++) {
         const uint32_t n_tokens = list[i].x->f32.n_tokens;
         for (uint32_t t = 0; t < n_tokens && list[i].gate->n_rows != 0; t += DEVICE_FFN_TOKENS)
-            record_up(r->m, &list[i], t, MIN(n_tokens - t, (uint32_t)DEVICE_FFN_TOKENS));
+            device_record_up(r->m, &list[i], t, MIN(n_tokens - t, (uint32_t)DEVICE_FFN_TOKENS));
     }
     pool_barrier(pool);
     return true;
@@ -176,13 +175,6 @@ bool device_keeps_buffers(const struct model *m) {
 
 bool device_keeps_stream(const struct model *m) {
     return device_keeps_buffers(m) && m->plan.n_ranks == 1;
-}
-
-bool device_keeps_sums(const struct model *m) {
-    bool all = device_keeps_stream(m);
-    for (uint32_t i = 0; i < m->w.n_layers; i++)
-        all &= m->w.layers[i].moe == NULL; /* whose sums begin on the host */
-    return all;
 }
 
 void device_take_embeddings(struct forward_pass *r, struct pool *pool) {
@@ -233,6 +225,7 @@ enum status device_share_memory(struct model *m, struct err *err) {
         if (m->w.has_type[type])
             TRY(shaders_prepare(m->shaders, (enum qtype)type, err));
     TRY(share_weights(m, place, err));
+    moe_share_matrices(m);
     TRY(share(m, m->kv.data, m->kv.data_bytes, place, "keys and values", err));
     TRY(share(m, m->block, m->inner_bytes, place, "inner buffers", err));
     TRY(share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,

@@ -20,6 +20,10 @@ bool device_records(struct pool *pool);
 /* The thread that records: packs a from x [n_tokens, ldx] in each form. */
 void device_record_pack(struct shaders *s, const struct acts *a, const float *x, size_t ldx);
 
+/* The same thread: the first half of an FFN, n tokens from `first` on. */
+void device_record_up(const struct model *m, const struct ffn_up *u, uint32_t first,
+                      uint32_t n);
+
 /* The same thread: forward_norm() of n rows. */
 void device_record_norm(const struct model *m, struct rows y, struct rows x, const float *w,
                         uint32_t n);
@@ -43,15 +47,19 @@ void device_end_step(struct forward_pass *r);
 /* Whether the weights' matrices, the cache and the inner buffers are the device's alone: it does
  * all that touches them. */
 bool device_keeps_buffers(const struct model *m);
-/* And the residual stream, which no other rank reads; and what is summed. */
+/* And the residual stream and what is summed, which no other rank reads. */
 bool device_keeps_stream(const struct model *m);
-bool device_keeps_sums(const struct model *m);
 /* Embeddings that the host wrote, to where the device keeps the residual stream. */
 void device_take_embeddings(struct forward_pass *r, struct pool *pool);
+
+/* Whether a device chooses the experts of a layer itself, of few tokens. */
+bool device_chooses(const struct hparams *hp, uint32_t layer);
 
 /* Opening: what it needs of the step's buffers, and the memory that it shares with the device. */
 #define DEVICE_FFN_TOKENS (16 * ACT_GROUP) /* that go through an FFN's middle together */
 enum status device_share_memory(struct model *m, struct err *err);
+/* Where the experts' matrices are on the device, in a buffer that it does not share yet. */
+void moe_share_matrices(struct model *m);
 void device_leave_memory(struct model *m);
 
 #endif

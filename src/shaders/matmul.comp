@@ -15,9 +15,12 @@ layout(local_size_x = 16, local_size_y_id = 15) in;
 
 layout(push_constant) uniform P {
     uvec2 tiles, values; /* values: q, or f of float types */
-    uvec2 d, sums, s, y, rows; /* rows: of y, int64, which is added to; 0: row t is written */
+    uvec2 d, sums, s, y, rows; /* rows: of y, int64, which is added to; 0: row t is written; of
+                                  choices: not 0: row t is added to */
     uint n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
     float scale;
+    uint n_used;           /* not 0: matrices are those of experts, of which a token has so many: */
+    uvec2 choices, matrices; /* expert and weight of each choice; address and scale by expert */
 } p;
 
 #include "matmul.glsl"
@@ -27,6 +30,7 @@ shared uvec4 box[TOKENS * PARTS * 16u];
 uint part;
 uint gs, group, first_token; /* within the group */
 uint n_mine;                 /* tokens */
+float scale;
 
 /* Beyond the group's end there are no tokens: the last one's results are computed in their
  * place. */
@@ -59,7 +63,7 @@ terms terms_of(const block r, uint act) {
     t.a0 = float(low + high);
     t.b0 = mul_(r.d, dx);
     if (SCALES == D_D) {
-        float both = mul_(dx, p.scale);
+        float both = mul_(dx, scale);
         t = terms(float(low), mul_(r.d, both), float(high), mul_(r.m, both));
     } else if (SCALES == D_M || SCALES == D_M_BF16) {
         t.a1 = r.m;
@@ -123,16 +127,32 @@ uint box_at(uint i, uint t) { return (t * PARTS + i) * 16u + lane; }
 
 uvec2 y_row(uint t, uint size) {
     uint token = group * 12u + first_token + t;
-    if (FIXED != 0u && p.rows != uvec2(0u)) token = Words(p.rows).at[token];
+    if (p.n_used != 0u) token = gl_WorkGroupID.y;
+    else if (FIXED != 0u && p.rows != uvec2(0u)) token = Words(p.rows).at[token];
     return further(further(p.y, token * size, p.ldy), gl_WorkGroupID.x * 16u + lane, size);
 }
 
-/* A lane's segments, and then all lanes' sums: integers, so in any order. */
+/* The matrix of a choice, and the token of x that it reads. False: this rank does not hold it. */
+bool take_choice(uint i, uint token) {
+    uvec4 matrix = Quads(p.matrices).at[Pairs(p.choices).at[i].x];
+    tile = Words(further(matrix.xy, gl_WorkGroupID.x, p.tile_bytes));
+    scale = uintBitsToFloat(matrix.z);
+    group = token / 12u;
+    gs = min(p.n_tokens - group * 12u, 12u);
+    first_token = token % 12u;
+    return matrix.xy != uvec2(0u);
+}
+
+/* A lane's segments, and then all lanes' sums: integers, so in any order. A token's choices are
+ * added up: each reads a token of x of its own. */
 void fixed_product() {
     uvec2 sums[TOKENS];
     for (uint t = 0u; t < TOKENS; t++) sums[t] = uvec2(0u);
-    for (uint c = part * p.seg_cols; c < p.n_cols; c += PARTS * p.seg_cols) {
+    uint n_segments = p.n_cols / p.seg_cols;
+    for (uint i = part; i < n_segments * max(p.n_used, 1u); i += PARTS) {
+        uint c = i % n_segments * p.seg_cols, choice = gl_WorkGroupID.y * p.n_used + i / n_segments;
         float sum[TOKENS];
+        if (p.n_used != 0u && !take_choice(choice, choice)) continue;
         segment(c, c + p.seg_cols, sum);
         for (uint t = 0u; t < TOKENS; t++) sums[t] = add64(sums[t], to_fixed(sum[t]));
     }
@@ -190,12 +210,18 @@ void main() {
     lane = gl_LocalInvocationID.x;
     part = gl_LocalInvocationID.y;
     tile = Words(further(p.tiles, gl_WorkGroupID.x, p.tile_bytes));
+    scale = p.scale;
     const uint per_group = (12u + TOKENS - 1u) / TOKENS;
     group = gl_WorkGroupID.y / per_group;
     gs = min(p.n_tokens - group * 12u, 12u);
     first_token = gl_WorkGroupID.y % per_group * TOKENS;
-    if (first_token >= gs) return; /* of all lanes alike */
-    n_mine = min(gs - first_token, TOKENS);
+    if (p.n_used != 0u) {
+        n_mine = 1u;
+        if (FIXED == 0u && !take_choice(gl_WorkGroupID.y, gl_WorkGroupID.y / p.n_used)) return;
+    } else {
+        if (first_token >= gs) return; /* of all lanes alike */
+        n_mine = min(gs - first_token, TOKENS);
+    }
     if (FIXED != 0u) fixed_product();
     else if (FLOATS != 0u) float_product();
     else block_product();

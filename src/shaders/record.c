@@ -53,36 +53,50 @@ void shaders_act_pack_rows(struct shaders *s, const struct act *a, const float *
     RUN(s, SHADER_ACT_PACK, push, div_up(a->n_cols, 8 * ACT_BLOCK), a->n_tokens);
 }
 
+struct product_push { /* matmul.comp */
+    uint64_t tiles, values, d, sums, s, y, rows;
+    uint32_t n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
+    float scale;
+    uint32_t n_used;
+    uint64_t choices, matrices;
+};
+
+static struct product_push product_push(const struct shaders *s, const struct wmat *w,
+                                        const struct act *x, void *y, size_t ldy,
+                                        const uint32_t *rows, uint32_t seg_cols) {
+    const bool q8 = x->kind == ACT_Q8;
+    BUG_ON(w->tile_bytes > UINT32_MAX);
+    return (struct product_push){.tiles = at(s, w->tiles),
+                                 .values = q8 ? at(s, x->q) : at(s, x->f),
+                                 .d = q8 ? at(s, x->d) : 0,
+                                 .sums = q8 ? at(s, x->sums) : 0,
+                                 .s = q8 ? at(s, x->s) : 0,
+                                 .y = at(s, y),
+                                 .rows = at(s, rows),
+                                 .n_cols = w->n_cols,
+                                 .col_phase = w->col_phase,
+                                 .tile_bytes = (uint32_t)w->tile_bytes,
+                                 .n_tokens = x->n_tokens,
+                                 .ldy = ld(ldy),
+                                 .seg_cols = seg_cols,
+                                 .scale = w->scale};
+}
+
+static void touches_act(struct shaders *s, const struct act *x) {
+    const bool q8 = x->kind == ACT_Q8;
+    touches(s, q8 ? (void *)x->q : x->f, x->n_cols, q8 ? 1 : sizeof(float), x->n_tokens);
+}
+
 static void product(struct shaders *s, enum product p, const struct wmat *w,
                     const struct act *x, void *y, size_t ldy, const uint32_t *rows,
                     uint32_t seg_cols, bool beside) {
     const struct device_kernel *k = s->products[w->type][p];
     BUG_ON(k == NULL); /* shaders_prepare() */
-    bool q8 = x->kind == ACT_Q8, many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY,
-         fixed = p == PRODUCT_FIXED_ONE || p == PRODUCT_FIXED_MANY;
-    BUG_ON(w->tile_bytes > UINT32_MAX);
-    struct {
-        uint64_t tiles, values, d, sums, s, y, rows;
-        uint32_t n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
-        float scale;
-        uint32_t unused;
-    } push = {at(s, w->tiles),
-              q8 ? at(s, x->q) : at(s, x->f),
-              q8 ? at(s, x->d) : 0,
-              q8 ? at(s, x->sums) : 0,
-              q8 ? at(s, x->s) : 0,
-              at(s, y),
-              at(s, rows),
-              w->n_cols,
-              w->col_phase,
-              (uint32_t)w->tile_bytes,
-              x->n_tokens,
-              ld(ldy),
-              seg_cols,
-              w->scale,
-              0};
+    const bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY,
+               fixed = p == PRODUCT_FIXED_ONE || p == PRODUCT_FIXED_MANY;
+    const struct product_push push = product_push(s, w, x, y, ldy, rows, seg_cols);
     touches(s, w->tiles, w->tile_bytes, 1, wmat_n_tiles(w));
-    touches(s, q8 ? (void *)x->q : x->f, w->n_cols, q8 ? 1 : sizeof(float), x->n_tokens);
+    touches_act(s, x);
     touches(s, y, w->n_rows, fixed ? sizeof(int64_t) : sizeof(float), x->n_tokens);
     uint32_t per_group = many ? (uint32_t)div_up(ACT_GROUP, SHADERS_TOKENS) : ACT_GROUP;
     uint32_t groups = act_n_groups(x->n_tokens) * per_group;
@@ -184,7 +198,8 @@ enum vector_op {
     SCALE,
     SOFTCAP,
     FIXED_BIAS,
-    SCALE_ROWS
+    SCALE_ROWS,
+    FIXED_ZERO
 }; /* vector.comp */
 
 #define VECTOR_LANES 256
@@ -197,7 +212,8 @@ static void vector(struct shaders *s, enum vector_op op, void *x, size_t ldx, co
         float by;
         uint32_t unused;
     } push = {at(s, x), at(s, y), ld(ldx), ld(ldy), n, op, by, 0};
-    const bool x_is_fixed = op == FIXED_BIAS, y_is_fixed = op == FIXED_ADD || op == FIXED_GET;
+    const bool x_is_fixed = op == FIXED_BIAS || op == FIXED_ZERO;
+    const bool y_is_fixed = op == FIXED_ADD || op == FIXED_GET;
     touches(s, x, n, x_is_fixed ? sizeof(int64_t) : sizeof(float), n_rows);
     touches(s, y, op == SCALE_ROWS ? 1 : n, y_is_fixed ? sizeof(int64_t) : sizeof(float),
             n_rows);
@@ -239,6 +255,11 @@ void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, ui
 void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
                         float by, uint32_t n, uint32_t n_rows) {
     vector(s, FIXED_BIAS, acc, ld_acc, bias, 0, n, n_rows, by);
+}
+
+void shaders_fixed_zero(struct shaders *s, int64_t *acc, size_t ld_acc, uint32_t n,
+                        uint32_t n_rows) {
+    vector(s, FIXED_ZERO, acc, ld_acc, NULL, 0, n, n_rows, 0);
 }
 
 void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *from,
@@ -320,6 +341,117 @@ void shaders_gate_heads(struct shaders *s, const struct shaders_heads *h, struct
 
 void shaders_scale_heads(struct shaders *s, const struct shaders_heads *h, const float *by) {
     heads(s, SCALE_HEADS, h, by, 1, 0);
+}
+
+/* ---- experts ----------------------------------------------------------------------------- */
+
+bool shaders_can_route(const struct router *r) {
+    return r->n_experts <= SHADERS_EXPERTS_MAX && r->n_used <= SHADERS_USED_MAX &&
+           r->n_groups <= SHADERS_EXPERT_GROUPS_MAX && r->gating != GATING_SQRT_SOFTPLUS;
+}
+
+void shaders_route(struct shaders *s, const struct router *r,
+                   const struct shaders_routing *tokens) {
+    BUG_ON(!shaders_can_route(r));
+    struct {
+        uint64_t logits, bias, choice_bias, expert_scale, choices, shared_logits,
+            shared_weights;
+        uint32_t ld_logits, ld_shared, n_experts, n_used, n_groups, n_groups_used;
+        uint32_t groups_by_best, gating, normalize;
+        float scale;
+    } push = {at(s, tokens->logits.p),
+              at(s, r->bias),
+              at(s, r->choice_bias),
+              at(s, r->expert_scale),
+              at(s, tokens->out),
+              at(s, tokens->shared_logits.p),
+              at(s, tokens->shared_weights),
+              ld(tokens->logits.ld),
+              ld(tokens->shared_logits.ld),
+              r->n_experts,
+              r->n_used,
+              r->n_groups,
+              r->n_groups_used,
+              r->groups_by_best,
+              r->gating,
+              r->normalize,
+              r->scale};
+    touches_floats(s, tokens->logits.p, r->n_experts, tokens->n_tokens);
+    touches(s, tokens->out, r->n_used, sizeof *tokens->out, tokens->n_tokens);
+    RUN(s, SHADER_ROUTE, push, tokens->n_tokens, 1);
+}
+
+struct shaders_matrix shaders_matrix(const struct shaders *s, const struct wmat *w) {
+    return (struct shaders_matrix){
+        .tiles = w->n_rows != 0 && w->n_cols != 0 ? at(s, w->tiles) : 0, .scale = w->scale};
+}
+
+static void chosen_product(struct shaders *s, enum product p, const struct shaders_chosen *c,
+                           const struct shaders_matrix *matrices, const struct wmat *like,
+                           struct product_push push, uint32_t n_rows, bool beside) {
+    const struct device_kernel *k = s->products[like->type][p];
+    BUG_ON(k == NULL);
+    push.n_used = c->n_used;
+    push.choices = at(s, c->choices);
+    push.matrices = at(s, matrices);
+    touches(s, like->tiles, like->tile_bytes * wmat_n_tiles(like), c->n_used, c->n_tokens);
+    (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, wmat_n_tiles(like),
+                                              n_rows, 1);
+}
+
+void shaders_chosen_matmul(struct shaders *s, const struct shaders_chosen *c,
+                           const struct shaders_matrix *matrices, const struct wmat *like,
+                           const struct act *x, struct rows y, bool beside) {
+    const uint32_t n_rows = c->n_tokens * c->n_used;
+    touches_act(s, x);
+    touches_floats(s, y.p, like->n_rows, n_rows);
+    chosen_product(s, PRODUCT_ONE, c, matrices, like,
+                   product_push(s, like, x, y.p, y.ld, NULL, 0), n_rows, beside);
+}
+
+void shaders_chosen_matmul_fixed(struct shaders *s, const struct shaders_chosen *c,
+                                 const struct shaders_matrix *matrices, const struct wmat *like,
+                                 const struct act *x, int64_t *y, size_t ldy, uint32_t seg_cols,
+                                 bool adds) {
+    struct product_push push = product_push(s, like, x, y, ldy, NULL, seg_cols);
+    push.rows = adds; /* whether there are any is all that is asked */
+    touches_act(s, x);
+    touches(s, y, like->n_rows, sizeof *y, c->n_tokens);
+    chosen_product(s, PRODUCT_FIXED_ONE, c, matrices, like, push, c->n_tokens, false);
+}
+
+enum chosen_op { CHOSEN_ADD, CHOSEN_FIXED }; /* chosen.comp */
+
+static void biases(struct shaders *s, enum chosen_op op, const struct shaders_chosen *c,
+                   void *x, size_t ldx, const float *bias, size_t stride, uint32_t n) {
+    struct {
+        uint64_t x, bias, choices;
+        uint32_t ldx, ld_bias, n, n_used, begin, end, op, unused;
+    } push = {at(s, x), at(s, bias), at(s, c->choices), ld(ldx), ld(stride),
+              n,        c->n_used,   c->begin,          c->end,  op,
+              0};
+    const uint32_t n_rows = c->n_tokens * c->n_used;
+    touches(s, x, n, op == CHOSEN_FIXED ? sizeof(int64_t) : sizeof(float),
+            op == CHOSEN_FIXED ? c->n_tokens : n_rows);
+    touches_floats(s, bias, n, n_rows);
+    RUN(s, SHADER_CHOSEN, push, div_up(n, VECTOR_LANES),
+        op == CHOSEN_FIXED ? c->n_tokens : n_rows);
+}
+
+void shaders_chosen_add(struct shaders *s, const struct shaders_chosen *c, struct rows x,
+                        const float *bias, size_t stride, uint32_t n) {
+    biases(s, CHOSEN_ADD, c, x.p, x.ld, bias, stride, n);
+}
+
+void shaders_chosen_fixed_bias(struct shaders *s, const struct shaders_chosen *c, int64_t *acc,
+                               size_t ld_acc, const float *bias, size_t stride, uint32_t n) {
+    biases(s, CHOSEN_FIXED, c, acc, ld_acc, bias, stride, n);
+}
+
+void shaders_chosen_scale(struct shaders *s, const struct shaders_chosen *c, struct rows x,
+                          uint32_t n) {
+    const size_t apart = sizeof *c->choices / sizeof(float);
+    vector(s, SCALE_ROWS, x.p, x.ld, &c->choices->weight, apart, n, c->n_tokens * c->n_used, 0);
 }
 
 /* ---- the cache, attention ---------------------------------------------------------------- */

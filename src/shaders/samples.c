@@ -77,6 +77,23 @@ void samples_blocks(float *x, size_t n, uint64_t seed) {
     }
 }
 
+void samples_logits(float *x, size_t n, uint32_t kind, uint64_t seed) {
+    for (size_t i = 0; i < n; i++) {
+        const float v = ordinary(seed, i);
+        const float of_kind[SAMPLES_LOGITS] = {v,
+                                               1.25f,
+                                               (float)(i % 3),
+                                               v * 40,
+                                               v * 0x1p100f,
+                                               i % 5 == 2 ? INFINITY : v,
+                                               i == n / 2 ? NAN : v,
+                                               NAN};
+        x[i] = exact_tidy(of_kind[kind]);
+        if (kind == 5 && i % 5 == 3)
+            x[i] = -INFINITY;
+    }
+}
+
 void samples_fixed(int64_t *x, size_t n, uint64_t seed) {
     for (size_t i = 0; i < n; i++)
         x[i] = (int64_t)rng_u64(seed, i) >> rng_u64(seed ^ 3, i) % 64;

@@ -18,6 +18,11 @@ void samples_blocks(float *x, size_t n, uint64_t seed);
 /* Rows of tokens: samples_mild(), and the last of several samples_blocks(). */
 void samples_tokens(float *x, uint32_t n_tokens, uint32_t n_cols, uint64_t seed);
 
+/* Logits of a router, of which there are so many kinds: ordinary ones, the same for all, a few
+ * values, far apart, huge; with infinities, with a NaN, all NaN. */
+#define SAMPLES_LOGITS 8
+void samples_logits(float *x, size_t n, uint32_t kind, uint64_t seed);
+
 /* Integers of any size: sums of fixed point. */
 void samples_fixed(int64_t *x, size_t n, uint64_t seed);
 

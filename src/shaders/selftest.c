@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MEMORY (1u << 20)
-#define EXPECTED_MOST 16
+#define EXPECTED_MOST 24
 
 /* Mapped memory of a test, and what is to be there once its runs are done. */
 struct test {
@@ -156,6 +156,67 @@ static void test_products_of(struct test *t, const struct wmat *w, uint32_t n_to
     expect_bytes(t, got_fixed, want_fixed, n_y * sizeof *got_fixed);
 }
 
+enum { EXPERTS = 3, CHOOSERS = 2, USED = 2, CHOICES = CHOOSERS * USED };
+static const struct choice some_choices[CHOICES] = {{2, 1}, {1, 0.3f}, {0, -2}, {2, 0.7f}};
+
+static struct shaders_chosen take_chosen(struct test *t) {
+    return (struct shaders_chosen){.choices = take_copy(t, some_choices, sizeof some_choices),
+                                   .n_tokens = CHOOSERS,
+                                   .n_used = USED,
+                                   .end = EXPERTS};
+}
+
+/* The matrix's tiles as those of experts, of which one is not held. */
+static struct shaders_matrix *take_matrices(struct test *t, const struct wmat *w,
+                                            struct wmat *experts) {
+    struct shaders_matrix *list = take(t, EXPERTS * sizeof *list);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        experts[e] = *w;
+        experts[e].n_rows = e == 1 ? 0 : TILE_ROWS;
+        experts[e].tiles += e == 2 ? w->tile_bytes : 0;
+        experts[e].scale *= (float)(e + 1);
+        list[e] = shaders_matrix(t->s, &experts[e]);
+    }
+    return list;
+}
+
+/* By choices: as floats a row of y for each; with an input for each, the sums of a token's, and
+ * these once more added to them. */
+static void test_chosen_products(struct test *t, const struct wmat *w) {
+    enum { N = CHOICES * TILE_ROWS, LD = TILE_ROWS, N_BLOCKS = PRODUCT_COLS / ACT_BLOCK };
+    const enum act_kind kind = act_kind_for(w->type);
+    const struct shaders_chosen c = take_chosen(t);
+    struct wmat experts[EXPERTS];
+    const struct shaders_matrix *matrices = take_matrices(t, w, experts);
+    float *x = take(t, CHOICES * PRODUCT_COLS * sizeof *x);
+    float *got = take(t, N * sizeof *got), *want = take(t, N * sizeof *want);
+    int64_t *sums = take(t, N * sizeof *sums), *want_sums = take(t, N * sizeof *want_sums);
+    const struct act a = take_act(t, kind, CHOOSERS, PRODUCT_COLS),
+                     b = take_act(t, kind, CHOICES, PRODUCT_COLS),
+                     one = take_act(t, kind, 1, PRODUCT_COLS);
+    samples_mild(x, CHOICES * PRODUCT_COLS, 5);
+    t->definition->act_pack(&a, x, PRODUCT_COLS, 0, N_BLOCKS);
+    t->definition->act_pack(&b, x, PRODUCT_COLS, 0, N_BLOCKS);
+    memset(got, 0, N * sizeof *got), memset(want, 0, N * sizeof *want);
+    memset(sums, 0, N * sizeof *sums), memset(want_sums, 0, N * sizeof *want_sums);
+    for (uint32_t i = 0, token; i < CHOICES; i++) {
+        const struct wmat *m = &experts[some_choices[i].expert];
+        token = i / USED;
+        t->definition->act_pack(&one, x + (size_t)token * PRODUCT_COLS, PRODUCT_COLS, 0,
+                                N_BLOCKS);
+        t->definition->matmul(m, &one, want + (size_t)i * LD, LD, 0, wmat_n_tiles(m));
+        t->definition->act_pack(&one, x + (size_t)i * PRODUCT_COLS, PRODUCT_COLS, 0, N_BLOCKS);
+        for (int twice = 0; twice < 2; twice++)
+            t->definition->matmul_fixed(m, &one, want_sums, LD, &token, ACT_BLOCK, 0,
+                                        wmat_n_tiles(m));
+    }
+    shaders_chosen_matmul(t->s, &c, matrices, experts, &a, (struct rows){got, LD}, false);
+    for (int adds = 0; adds < 2; adds++)
+        shaders_chosen_matmul_fixed(t->s, &c, matrices, experts, &b, sums, LD, ACT_BLOCK, adds);
+    expect_floats(t, got, want, N);
+    expect_bytes(t, sums, want_sums, CHOOSERS * LD * sizeof *sums);
+}
+
 static enum status test_products(struct test *t, enum qtype type, struct err *err) {
     char name[64];
     snprintf(name, sizeof name, "product with %s", qtype_info(type)->name);
@@ -168,6 +229,7 @@ static enum status test_products(struct test *t, enum qtype type, struct err *er
     w.scale = type == QT_NVFP4 ? 0.0037f : 1.0f;
     test_products_of(t, &w, 1);
     test_products_of(t, &w, 6);
+    test_chosen_products(t, &w);
     return test_end(t, err);
 }
 
@@ -367,6 +429,83 @@ static enum status test_rope(struct test *t, struct err *err) {
     return test_end(t, err);
 }
 
+/* ---- experts ----------------------------------------------------------------------------- */
+
+/* Of logits of every kind (samples_logits). */
+static void test_route_of(struct test *t, struct router r, bool all) {
+    const size_t n = (size_t)SAMPLES_LOGITS * r.n_experts, n_out = SAMPLES_LOGITS * r.n_used;
+    float *logits = take(t, n * sizeof *logits),
+          *scratch = take(t, r.n_experts * sizeof(float));
+    struct choice *got = take(t, n_out * sizeof *got), *want = take(t, n_out * sizeof *want);
+    float *shared = take(t, SAMPLES_LOGITS * 4), *want_shared = take(t, SAMPLES_LOGITS * 4);
+    for (uint32_t i = 0; i < SAMPLES_LOGITS; i++)
+        samples_logits(logits + (size_t)i * r.n_experts, r.n_experts, i, r.n_experts + i);
+    if (all) {
+        float *bias = take(t, r.n_experts * sizeof(float));
+        samples_logits(bias, r.n_experts, 2, 1); /* so that many are equal */
+        r.bias = r.choice_bias = bias;
+        r.expert_scale = take_floats(t, r.n_experts, 2);
+    }
+    float *own = take_copy(t, logits, n * sizeof *logits);
+    for (uint32_t i = 0; i < SAMPLES_LOGITS; i++) {
+        want_shared[i] = logits[(size_t)i * r.n_experts];
+        router_choose(t->definition, &r, own + (size_t)i * r.n_experts, NULL, scratch,
+                      want + (size_t)i * r.n_used);
+    }
+    sigmoids(t->definition, want_shared, SAMPLES_LOGITS);
+    shaders_route(t->s, &r,
+                  &(struct shaders_routing){.logits = {logits, r.n_experts},
+                                            .shared_logits = {logits, r.n_experts},
+                                            .shared_weights = shared,
+                                            .out = got,
+                                            .n_tokens = SAMPLES_LOGITS});
+    expect_floats(t, (float *)got, (float *)want, 2 * n_out);
+    expect_floats(t, shared, want_shared, SAMPLES_LOGITS);
+}
+
+static enum status test_route(struct test *t, struct err *err) {
+    static const struct router routers[] = {
+        {40, 6, 1, 1, GATING_SOFTMAX, false, true, 1.0f, NULL, NULL, NULL},
+        {300, 33, 1, 1, GATING_SIGMOID, false, true, 2.5f, NULL, NULL, NULL},
+        {64, 7, 8, 3, GATING_SIGMOID, false, true, 2.5f, NULL, NULL, NULL},
+        {24, 6, 6, 3, GATING_SOFTMAX, true, false, 16.0f, NULL, NULL, NULL},
+        {20, 4, 1, 1, GATING_SOFTMAX_CHOSEN, false, false, 1.0f, NULL, NULL, NULL},
+        {5, 5, 1, 1, GATING_SOFTMAX, false, true, 1.0f, NULL, NULL, NULL}, /* all of them */
+    };
+    test_begin(t, shader_name(SHADER_ROUTE));
+    for (size_t i = 0; i < ARRAY_LEN(routers); i++)
+        test_route_of(t, routers[i], i % 2 == 0);
+    return test_end(t, err);
+}
+
+static enum status test_chosen_biases(struct test *t, struct err *err) {
+    test_begin(t, shader_name(SHADER_CHOSEN));
+    struct shaders_chosen c = take_chosen(t);
+    const size_t n = WIDTH, all = CHOICES * n;
+    float *x = take_floats(t, all, 100), *biases = take_floats(t, EXPERTS * n, 101);
+    int64_t *acc = take(t, CHOOSERS * n * sizeof *acc);
+    samples_fixed(acc, CHOOSERS * n, 102);
+    float *want = take_copy(t, x, all * sizeof *x);
+    int64_t *want_acc = take_copy(t, acc, CHOOSERS * n * sizeof *acc);
+    c.begin = 1;
+    for (size_t i = 0; i < CHOICES; i++) {
+        const float *bias = biases + some_choices[i].expert * n, by = some_choices[i].weight;
+        t->definition->add(want + i * n, bias, n);
+        for (size_t k = 0; k < n; k++) {
+            want[i * n + k] = exact_tidy(want[i * n + k] * by);
+            int64_t *sum = &want_acc[i / USED * n + k];
+            if (some_choices[i].expert >= c.begin)
+                *sum = (int64_t)((uint64_t)*sum + (uint64_t)samples_fixed_of(bias[k] * by));
+        }
+    }
+    shaders_chosen_add(t->s, &c, (struct rows){x, n}, biases, n, WIDTH);
+    shaders_chosen_scale(t->s, &c, (struct rows){x, n}, WIDTH);
+    shaders_chosen_fixed_bias(t->s, &c, acc, n, biases, n, WIDTH);
+    expect_floats(t, x, want, all);
+    expect_bytes(t, acc, want_acc, CHOOSERS * n * sizeof *acc);
+    return test_end(t, err);
+}
+
 /* ---- the cache, attention ---------------------------------------------------------------- */
 
 enum { KV_HEADS = 2, HEADS = 4, POSITIONS = ATTN_SPAN + 40, PAGES = POSITIONS / KV_PAGE + 1 };
@@ -472,8 +611,9 @@ static void close_memory(struct test *t) {
 
 enum status shaders_test(struct shaders *s, struct err *err) {
     static enum status (*const tests[])(struct test *, struct err *) = {
-        test_act_pack, test_rmsnorm, test_lanes16,  test_row_norm, test_fixed,
-        test_vectors,  test_softcap, test_activate, test_heads,    test_rope,
+        test_act_pack, test_rmsnorm, test_lanes16, test_row_norm,
+        test_fixed,    test_vectors, test_softcap, test_activate,
+        test_heads,    test_rope,    test_route,   test_chosen_biases,
     };
     struct test t;
     enum status st = open_memory(&t, s, err);

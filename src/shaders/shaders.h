@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "kernels/activation.h"
 #include "kernels/kernels.h"
+#include "shaders/router.h"
 
 struct shaders;
 
@@ -100,7 +101,9 @@ void shaders_scale(struct shaders *s, struct rows x, float by, uint32_t n, uint3
 void shaders_scale_rows(struct shaders *s, struct rows x, const float *by, uint32_t n,
                         uint32_t n_rows);
 void shaders_softcap(struct shaders *s, struct rows x, float cap, uint32_t n, uint32_t n_rows);
-/* acc[t][i] += the fixed point of by * bias[i], as forward_fixed() rounds. */
+/* acc[t][i] = 0; acc[t][i] += the fixed point of by * bias[i], as forward_fixed() rounds. */
+void shaders_fixed_zero(struct shaders *s, int64_t *acc, size_t ld_acc, uint32_t n,
+                        uint32_t n_rows);
 void shaders_fixed_bias(struct shaders *s, int64_t *acc, size_t ld_acc, const float *bias,
                         float by, uint32_t n, uint32_t n_rows);
 
@@ -142,6 +145,59 @@ struct shaders_attention {
         max_end; /* the largest end of queries; 0: not known, and spans are taken one by one */
 };
 void shaders_attention(struct shaders *s, const struct shaders_attention *a);
+
+/* ---- experts ------------------------------------------------------------------------------ */
+
+/* router_choose() of each token, where the device can: without given experts. */
+#define SHADERS_EXPERTS_MAX 1024
+#define SHADERS_USED_MAX 64
+#define SHADERS_EXPERT_GROUPS_MAX 64
+bool shaders_can_route(const struct router *r);
+struct shaders_routing {
+    struct rows logits;        /* not overwritten */
+    struct rows shared_logits; /* the first of each row; NULL: there are none */
+    float *shared_weights;     /* [n_tokens]: sigmoids of these */
+    struct choice *out;        /* [n_tokens, n_used] */
+    uint32_t n_tokens;
+};
+void shaders_route(struct shaders *s, const struct router *r,
+                   const struct shaders_routing *tokens);
+
+/* What tokens have chosen, in mapped memory, which may have been written on the device; and the
+ * experts that are held. Rows of choices are n_tokens * n_used, those of tokens n_tokens. */
+struct shaders_chosen {
+    const struct choice *choices; /* [n_tokens, n_used] */
+    uint32_t n_tokens, n_used;
+    uint32_t begin, end; /* held */
+};
+/* A matrix of each expert, [n_experts] in mapped memory, aligned to 16. */
+struct shaders_matrix {
+    uint64_t tiles; /* of the device; 0: not held */
+    float scale;
+    uint32_t unused;
+};
+struct shaders_matrix shaders_matrix(const struct shaders *s, const struct wmat *w);
+
+/* matmul() of x's token t, for each of its choices: a row of y of each, but for those that are not
+ * held. `like`: one of the matrices. */
+void shaders_chosen_matmul(struct shaders *s, const struct shaders_chosen *c,
+                           const struct shaders_matrix *matrices, const struct wmat *like,
+                           const struct act *x, struct rows y, bool beside);
+/* The sum of matmul_fixed() of a token's choices, of which each has its own token of x. */
+void shaders_chosen_matmul_fixed(struct shaders *s, const struct shaders_chosen *c,
+                                 const struct shaders_matrix *matrices, const struct wmat *like,
+                                 const struct act *x, int64_t *y, size_t ldy, uint32_t seg_cols,
+                                 bool adds);
+/* The rows of choices plus their experts' biases [n_experts, stride]; times their weights. */
+void shaders_chosen_add(struct shaders *s, const struct shaders_chosen *c, struct rows x,
+                        const float *biases, size_t stride, uint32_t n);
+void shaders_chosen_scale(struct shaders *s, const struct shaders_chosen *c, struct rows x,
+                          uint32_t n);
+/* shaders_fixed_bias() of all held experts of each token, by their weights. */
+void shaders_chosen_fixed_bias(struct shaders *s, const struct shaders_chosen *c, int64_t *acc,
+                               size_t ld_acc, const float *biases, size_t stride, uint32_t n);
+
+/* ------------------------------------------------------------------------------------------- */
 
 /* n bytes from one place of mapped memory to another, of each of n_rows rows; multiples of 4. */
 void shaders_copy(struct shaders *s, void *to, size_t to_stride, const void *from,

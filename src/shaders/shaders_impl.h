@@ -16,6 +16,8 @@ enum shader {
     SHADER_HEADS,
     SHADER_LANES16,
     SHADER_ROW_NORM,
+    SHADER_ROUTE,
+    SHADER_CHOSEN,
     SHADER_ATTENTION_MERGE,
     SHADER_ATTENTION, /* and the next: by enum kv_type */
     SHADER_N = SHADER_ATTENTION + KV_N_TYPES

@@ -11,8 +11,9 @@ layout(local_size_x = 256) in;
 #define SOFTCAP 4u
 #define FIXED_BIAS 5u
 #define SCALE_ROWS 6u
+#define FIXED_ZERO 7u
 layout(push_constant) uniform P {
-    uvec2 x, y; /* x is written (of FIXED_BIAS it is int64), y read */
+    uvec2 x, y; /* x is written (int64 of FIXED_BIAS, FIXED_ZERO), y read */
     uint ldx, ldy, n, op;
     float by;
 } p;
@@ -28,10 +29,13 @@ float result(float x, uint i, uvec2 y) {
 void main() {
     uint i = gl_GlobalInvocationID.x, row = gl_WorkGroupID.y;
     if (i >= p.n) return;
-    bool fixed_x = p.op == FIXED_BIAS, fixed_y = p.op == FIXED_ADD || p.op == FIXED_GET;
+    bool fixed_x = p.op == FIXED_BIAS || p.op == FIXED_ZERO;
+    bool fixed_y = p.op == FIXED_ADD || p.op == FIXED_GET;
     uvec2 x = further(p.x, row * (fixed_x ? 8u : 4u), p.ldx);
     uvec2 y = further(p.y, row * (fixed_y ? 8u : 4u), p.ldy);
-    if (fixed_x)
+    if (p.op == FIXED_ZERO)
+        Pairs(x).at[i] = uvec2(0u);
+    else if (fixed_x)
         Pairs(x).at[i] = add64(Pairs(x).at[i], to_fixed(mul_(Floats(y).at[i], p.by)));
     else if (p.op == FIXED_GET)
         Floats(x).at[i] = from_fixed(Pairs(y).at[i]);

@@ -38,8 +38,10 @@ export LOCKSTEP_DEVICE_WITHOUT=unified
 expect "alone" 1 $((23 * layers + 4)) $((12 * width + 4 * vocab + layers * (8 * head + 48))) "$model" --device "$device"
 expect "beside a processor" $((2 * layers + 1)) $((23 * layers + 3)) - "$model" --parallel tensor --split 1,1 --device "$device,cpu"
 expect "a stage" 1 - - "$model" --split 1,1 --parallel pipeline --device "$device,cpu"
-if [ -e "$SHARED_DIR/golden/logits/qwen3moe.gguf" ]; then
-    expect "a mixture" 3 - - "$SHARED_DIR/golden/logits/qwen3moe.gguf" --device "$device"
+mixture=$SHARED_DIR/golden/logits/qwen3moe.gguf # 2 layers of 80, with 288 tokens and heads of 32
+if [ -e "$mixture" ]; then # the device chooses the experts: as a dense model, with three dispatches more in a layer
+    expect "a mixture" 1 $((26 * 2 + 4)) $((12 * 80 + 4 * 288 + 2 * (8 * 32 + 48))) "$mixture" --device "$device"
+    expect "a mixture beside a processor" 5 $((26 * 2 + 3)) - "$mixture" --parallel tensor --split 1,1 --device "$device,cpu"
 fi
 
 # What plan predicts is what they ask for.
@@ -54,6 +56,7 @@ print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipel
     expect "$1, $2 ranks" "$planned" - - "$file" "${layout[@]}"
 }
 as_planned gpt-oss-mxfp4 2 "$device,cpu"
+as_planned llama4 1 "$device" # whose experts the processor chooses
 as_planned granitehybrid 1 "$device"
 
 # Speeds stand beside the device's roofs: those that `devices` shows, give or take a busy machine, and not a processor's.

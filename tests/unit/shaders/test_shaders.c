@@ -595,6 +595,76 @@ static void the_cache_and_attention_are_alike(void **state) {
         }
 }
 
+/* ---- experts ----------------------------------------------------------------------------- */
+
+/* Router n of many: each size with each way of groups, of gating and of what is added. */
+static struct router router_of(uint32_t n) {
+    static const struct {
+        uint32_t n_experts, n_used, n_groups, n_groups_used;
+    } sizes[] = {{1, 1, 1, 1},     {2, 2, 2, 1},      {37, 5, 1, 1},
+                 {64, 64, 64, 64}, {256, 8, 8, 4},    {257, 9, 1, 1},
+                 {512, 10, 64, 7}, {1024, 64, 16, 3}, {1024, 1, 1, 1}};
+    const size_t i = n % ARRAY_LEN(sizes), way = n / ARRAY_LEN(sizes);
+    return (struct router){
+        .n_experts = sizes[i].n_experts,
+        .n_used = MIN(sizes[i].n_used,
+                      sizes[i].n_groups_used * (sizes[i].n_experts / sizes[i].n_groups)),
+        .n_groups = sizes[i].n_groups,
+        .n_groups_used = sizes[i].n_groups_used,
+        .gating = (enum gating)((n + way) % 3),
+        .groups_by_best = way % 2 == 1,
+        .normalize = (n + way / 2) % 2 == 1,
+        .scale = n % 4 == 0 ? 1.0f : 2.448f};
+}
+
+static void check_route(struct on *on, uint32_t n) {
+    struct router r = router_of(n);
+    const size_t ld = r.n_experts + 3, n_out = (size_t)SAMPLES_LOGITS * r.n_used;
+    float *logits = take(on, SAMPLES_LOGITS * ld * 4), *bias = take(on, ld * 4);
+    struct choice *got = take(on, n_out * sizeof *got), *want = take(on, n_out * sizeof *want);
+    float scratch[SHADERS_EXPERTS_MAX];
+    char what[64];
+    for (uint32_t i = 0; i < SAMPLES_LOGITS; i++)
+        samples_logits(logits + i * ld, ld, i, n * SAMPLES_LOGITS + i);
+    samples_logits(bias, ld, n % 2 == 0 ? 0 : 2, n);
+    r.bias = n % 3 == 0 ? bias : NULL;
+    r.choice_bias = n % 5 < 2 ? bias : NULL;
+    r.expert_scale = n % 4 == 3 ? bias : NULL;
+    float *own = take_copy(on, logits, SAMPLES_LOGITS * ld * 4);
+    for (uint32_t i = 0; i < SAMPLES_LOGITS; i++)
+        router_choose(definition(), &r, own + i * ld, NULL, scratch,
+                      want + (size_t)i * r.n_used);
+    shaders_route(on->s, &r,
+                  &(struct shaders_routing){
+                      .logits = {logits, ld}, .out = got, .n_tokens = SAMPLES_LOGITS});
+    finish(on);
+    snprintf(what, sizeof what, "router %u: %u of %u experts", n, r.n_used, r.n_experts);
+    compare(on, (float *)got, (float *)want, 2 * n_out,
+            what); /* and the experts by their bits */
+    on->used = 0;
+}
+
+static void experts_are_chosen_alike(void **state) {
+    (void)state;
+    FOR_EACH_DEVICE(on)
+    for (uint32_t n = 0; n < 36; n++)
+        check_route(on, n);
+}
+
+static void large_mixtures_are_not_a_device_s(void **state) {
+    (void)state;
+    struct router r = router_of(4);
+    assert_true(shaders_can_route(&r));
+    r.gating = GATING_SQRT_SOFTPLUS;
+    assert_false(shaders_can_route(&r));
+    r = router_of(4), r.n_experts = SHADERS_EXPERTS_MAX + 8;
+    assert_false(shaders_can_route(&r));
+    r = router_of(4), r.n_used = SHADERS_USED_MAX + 1;
+    assert_false(shaders_can_route(&r));
+    r = router_of(4), r.n_groups = 2 * SHADERS_EXPERT_GROUPS_MAX;
+    assert_false(shaders_can_route(&r));
+}
+
 /* ---- what is refused --------------------------------------------------------------------- */
 
 /* A device whose arithmetic has this fault does not open, and the sentence names what differs. */
@@ -626,6 +696,8 @@ static void a_device_with_a_fault_is_refused(void **state) {
     check_fault("division:norm of 16 lanes", "norm of 16 lanes differs", QT_F16);
     check_fault("fma:gates of heads", "gates of heads differs", QT_F16);
     check_fault("division:norm of a row of heads", "norm of a row of heads differs", QT_F16);
+    check_fault("division:choice of experts", "choice of experts differs", QT_F16);
+    check_fault("fma:choice of experts", "choice of experts differs", QT_F16);
 }
 
 static int open_all(void **state) {
@@ -651,6 +723,8 @@ int main(void) {
         cmocka_unit_test(rows_are_copied),
         cmocka_unit_test(the_cache_and_attention_are_alike),
         cmocka_unit_test(products_are_alike),
+        cmocka_unit_test(experts_are_chosen_alike),
+        cmocka_unit_test(large_mixtures_are_not_a_device_s),
         cmocka_unit_test(a_device_with_a_fault_is_refused),
     };
     return device_is_testable() ? cmocka_run_group_tests(tests, open_all, close_all) : 77;
