@@ -1,0 +1,105 @@
+#!/bin/bash
+# A cluster at the terminal: three machines (network namespaces on one switch). lockstep chat finds what is up by itself, and goes
+# on word for word when the serving machine dies, and when the machine that it talks to does; ps and top say what runs.
+# labels: root waits
+set -u
+command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/hosts.sh"
+unset LOCKSTEP_CLUSTER_KEY NO_COLOR CLICOLOR_FORCE
+mkdir own front && cp "$model" own/m.gguf
+export XDG_CONFIG_HOME=$work/front HOME=$work
+port=8099
+can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+declare -A node
+end_all() {
+    kill -9 "${node[@]}" 2>/dev/null
+    end_hosts
+    wait 2>/dev/null
+}
+trap 'end_all; rm -rf "$work"' EXIT
+make_hosts 0 1 2 3 # 0: the switch
+switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+names=(- ann bob cat)
+start() { # HOST
+    local name=${names[$1]}
+    mkdir -p "store-$name"
+    : >"$name.log"
+    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
+    node[$1]=$!
+    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
+}
+cut() { # HOST: a machine without power
+    local children
+    children=$(pgrep -P "${node[$1]}")
+    on "$1" ip link set wire down
+    kill -9 "${node[$1]}" $children 2>/dev/null
+    wait "${node[$1]}" 2>/dev/null
+    unset "node[$1]"
+}
+back() { # HOST
+    on "$1" ip link set wire up
+    start "$1"
+}
+logs() { tail -n 20 ann.log bob.log cat.log; }
+"$LOCKSTEP" key >/dev/null 2>&1
+echo "abra-kadabra" >keys && chmod 600 keys
+start 1
+start 2
+start 3
+on 1 "$LOCKSTEP" ps >ps 2>err && [ ! -s ps ] && grep -q "no model runs here" err || fail "ps says $(cat ps err)"
+# bob serves. The wires are slow, so that an answer takes seconds.
+nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=10ms \
+    --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+
+# ---- what runs -----------------------------------------------------------------------------------
+listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[-0-9.MGkB ]+ listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
+within 30 listed || fail "ps says $(cat ps err)"
+on 3 "$LOCKSTEP" ps --node 10.9.0.1 --json >json 2>err && python3 -c 'import json
+v = json.load(open("json"))
+assert [x["model"] for x in v] == ["m"] and v[0]["where"].startswith("bob") and v[0]["until"] == "lockstep down", v' || fail "ps --json says $(cat json err)"
+on 3 "$LOCKSTEP" top --once >once 2>err || fail "top: $(cat err)"
+for line in "^cat  3 nodes  1 model  " "^ann +here " "^bob +here " "^m +listening .* bob"; do grep -Eq "$line" once || fail "top has no line $line: $(cat once)"; done
+on 3 "$LOCKSTEP" top --json --server 127.0.0.1:$port --api-key abra-kadabra | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["nodes"]) == 3' || fail "top --server"
+
+# ---- an answer that goes on ----------------------------------------------------------------------
+export LOCKSTEP_API_KEY=abra-kadabra
+question="What is a bit bucket?"
+text=$(echo "$question" | "$LOCKSTEP" chat own/m.gguf --local -q --temp 0 -n 60 --ctx 256)
+[ "$(wc -w <<<"$text")" -gt 20 ] || fail "the model says little: $text"
+talk() { # HOST words...: chat on that machine, in the background
+    : >answer
+    echo "$question" | nsenter -t "${hosts[$1]}" "${host_enter[@]}" timeout 120 "$LOCKSTEP" chat "${@:2}" --temp 0 -n 60 >answer 2>chat.err &
+    chat=$!
+}
+begun() { [ "$(wc -c <answer)" -gt 20 ]; }
+goes_on() {
+    wait $chat || fail "$1: exit status $?: $(cat chat.err; logs)"
+    [ "$(cat answer)" = "$text" ] || fail "$1: another text: $(cat answer; cat chat.err)"
+}
+talk 1 m
+goes_on "nothing happens"
+grep -q "^m is up on this machine; --local opens it once more$" chat.err && grep -q "^m answers at http://127.0.0.1:$port$" chat.err || fail "it is not found by itself: $(cat chat.err)"
+# The machine that serves dies.
+talk 1 m
+within 30 begun || fail "no answer begins: $(cat chat.err; logs)"
+[ "$(cat answer)" != "$text" ] || fail "the answer is too fast to be cut"
+cut 2
+goes_on "the serving machine dies"
+back 2
+owner() { on 1 "$LOCKSTEP" ps --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)[0]["where"].split(",")[0])' 2>/dev/null; }
+listens() { on 1 "$LOCKSTEP" ps 2>/dev/null | grep -q "^m .* listening "; }
+within 60 listens || fail "nobody serves: $(logs)"
+# The machine that it talks to dies; the others are known from it.
+there=2
+[ "$(owner)" != bob ] || there=3
+within 60 on 1 curl -sf -m 5 -o answer -H "Authorization: Bearer abra-kadabra" "http://10.9.0.$there:$port/v1/models" || fail "no answer there: $(logs)"
+talk 1 --server "10.9.0.$there:$port"
+within 30 begun || fail "no answer begins: $(cat chat.err; logs)"
+cut $there
+goes_on "the machine that is asked dies"
+events() { on 1 "$LOCKSTEP" top --once >once 2>err && grep -Eq "lost .*${names[$there]}" once; }
+within 30 events || fail "top does not tell of the loss: $(cat once err)"
+[ $failures = 0 ] && echo "a cluster at the terminal: all as it should be"
+[ $failures = 0 ]
