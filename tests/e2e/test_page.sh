@@ -23,7 +23,7 @@ timeout 100 node build.mjs --check || exit 1
 serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" --ranks 2 --threads 1
 cd "$copy/page" || exit 1
 failed=0
-for checks in page rich; do
-    timeout 250 node $checks.mjs "$url" || failed=1
+for checks in page rich chats; do
+    timeout 280 node $checks.mjs "$url" || failed=1
 done
 exit $failed

@@ -3,6 +3,7 @@ import { render as renderInto } from "preact";
 import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { CopyButton } from "./copy.jsx";
 import { enrich } from "./extras.js";
+import { count, rate, timeOfDay } from "./format.js";
 import { blocksOf, render } from "./markdown.js";
 
 const MOST_GROWING = 10000; // characters of a growing part that is coloured each time
@@ -20,7 +21,7 @@ function addCopyButtons(root) {
     pre.tabIndex = 0; // so that the keyboard can scroll it
     renderInto(
       <>
-        <span>{pre.lang}</span>
+        <span>{pre.dataset.language}</span>
         <CopyButton text={() => pre.textContent} />
       </>,
       bar,
@@ -67,7 +68,27 @@ function Markdown({ text, growing }) {
   );
 }
 
-export function Answer({ answer, run, onAgain }) {
+/* Who said it, how fast and when. */
+function Facts({ answer }) {
+  const { model, speed, tokens, at } = answer;
+  const facts = [model, speed?.rate && `${rate(speed.rate)} tokens/s`, tokens && count(tokens, "token")].filter(Boolean);
+  const when = at && new Date(at);
+  return (
+    <p class="told">
+      {facts.map((fact) => (
+        <span key={fact}>{fact}</span>
+      ))}
+      {when && (
+        <time dateTime={when.toISOString()} title={when.toLocaleString()}>
+          {timeOfDay(when)}
+        </time>
+      )}
+    </p>
+  );
+}
+
+/* children: the choice of its versions. */
+export function Answer({ answer, run, children, onAgain, onContinue }) {
   const { content, reasoning, error, note } = answer;
   const waiting = run !== undefined && !content && !reasoning;
   return (
@@ -79,7 +100,7 @@ export function Answer({ answer, run, onAgain }) {
         </details>
       )}
       {waiting && !run.lost && (
-        <p class="waiting" aria-label="Waiting for the first token">
+        <p class="waiting" role="img" aria-label="Waiting for the first token">
           <i />
           <i />
           <i />
@@ -93,9 +114,16 @@ export function Answer({ answer, run, onAgain }) {
           {error}
         </p>
       )}
+      {!run && <Facts answer={answer} />}
       {!run && (
         <div class="actions">
+          {children}
           {content && <CopyButton text={() => content} />}
+          {onContinue && (
+            <button type="button" class="quiet" onClick={onContinue}>
+              Continue
+            </button>
+          )}
           {onAgain && (
             <button type="button" class="quiet" onClick={onAgain}>
               {error ? "Try again" : "Regenerate"}

@@ -1,6 +1,8 @@
 // api.js: the server's API as the page uses it. Addresses are relative, so that the page works below a prefix, too.
 // What the bytes mean (server-sent events, Prometheus' text format, errors) is in pure functions.
 
+import { samplingOf } from "./samplers.js";
+
 export class ServerError extends Error {
   constructor(status, sentence) {
     super(sentence);
@@ -9,6 +11,8 @@ export class ServerError extends Error {
 }
 
 export const UNREACHABLE = "The server cannot be reached.";
+export const ENDING = "The server is shutting down: it finishes the answers that it has begun, and takes no new questions.";
+const ENDING_HEADER = "Lockstep-Ending"; // src/net/http.h
 const CUT_OFF = "The connection ended before the answer did.";
 
 /* A function that takes a stream's text piece by piece, cut anywhere, and returns the data of the events that are
@@ -58,13 +62,13 @@ export function errorSentence(status, body) {
   return `The server answered with status ${status}.`;
 }
 
-/* The body of POST v1/chat/completions. Settings that are empty are left to the server, and so is the model "". */
-export function chatRequest(messages, settings, model = "") {
-  const request = { messages, stream: true, stream_options: { include_usage: true } };
+/* The body of POST v1/chat/completions. Settings that are empty are left to the server, and so is the model "". With
+ * `continuing` the last message is an answer that goes on. */
+export function chatRequest(messages, settings, model = "", continuing = false) {
+  const request = { messages, stream: true, stream_options: { include_usage: true }, ...samplingOf(settings) };
   if (model) request.model = model;
   if (settings.system?.trim()) request.messages = [{ role: "system", content: settings.system }, ...messages];
-  for (const name of ["temperature", "top_p", "max_tokens", "seed"])
-    if (settings[name]?.trim()) request[name] = Number(settings[name]);
+  if (continuing) request.continue_final_message = true;
   return request;
 }
 
@@ -86,6 +90,7 @@ async function request(path, key, options = {}) {
 }
 
 async function needsSuccess(response) {
+  if (response.headers.has(ENDING_HEADER)) throw new ServerError(response.status, ENDING);
   if (!response.ok) throw new ServerError(response.status, errorSentence(response.status, await response.text()));
   return response;
 }
@@ -143,12 +148,13 @@ function about(path, model) {
   return model ? `${path}?model=${encodeURIComponent(model)}` : path;
 }
 
-/* {state, why}: ok, loading, recovering, unhealthy or unreachable. Without a model, or with one that the server does not
+/* {state, why}: ok, loading, recovering, unhealthy, ending or unreachable. Without a model, or with one that the server does not
  * know: ok if there is one that is. */
 export async function getHealth(model, signal) {
   try {
     const response = await request(about("health", model), "", { signal });
     if (response.status === 404 && model) return getHealth("", signal);
+    if (response.headers.has(ENDING_HEADER)) return { state: "ending", why: "" };
     const { status, why } = await response.json();
     return response.ok ? { state: "ok", why: "" } : { state: status ?? "unreachable", why };
   } catch {

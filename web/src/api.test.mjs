@@ -46,6 +46,8 @@ test("empty settings are left to the server", () => {
   assert.equal(chatRequest(messages, { system: "Be brief." }).messages[0].role, "system");
   assert.equal("model" in plain, false);
   assert.equal(chatRequest(messages, {}, "m").model, "m");
+  assert.equal("continue_final_message" in plain, false);
+  assert.equal(chatRequest(messages, {}, "", true).continue_final_message, true);
 });
 
 test("a key of any letters can be sent, as UTF-8", () => {

@@ -1,24 +1,25 @@
 // app.jsx: the page as a whole: what is where, which conversation is open, who needs the key.
-import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { chatRequest, streamChat } from "./api.js";
 import { isServing } from "./cluster/data.js";
 import { ClusterView, useCluster } from "./cluster/view.jsx";
 import { Chats, NO_ROOM, speedOf } from "./chats.js";
+import { Composer } from "./composer.jsx";
 import { Conversation } from "./conversation.jsx";
 import { count, rate, seconds } from "./format.js";
 import { Icon } from "./icons.jsx";
 import { KeyDialog } from "./key.jsx";
-import { TextField } from "./question.jsx";
+import { applyTheme, Settings } from "./settings.jsx";
 import { Sidebar } from "./sidebar.jsx";
 import { Watch } from "./status.js";
-import { loadSettings, openStorage, saveSettings } from "./store.js";
+import { keep, loadSettings, openStorage, saveSettings } from "./store.js";
 
 const KEY = "lockstep.key";
 const TOKEN = "lockstep.token"; // of who may change the cluster
 const CLUSTER = "cluster"; // where in the page it is
 const storage = openStorage("localStorage");
 const session = openStorage("sessionStorage");
-const HOVERS = matchMedia("(hover: hover)").matches;
+const keyOf = () => session.getItem(KEY) ?? storage.getItem(KEY) ?? "";
 
 /* Redraws the page, once a frame however often it is called. */
 function useRedraw() {
@@ -78,50 +79,15 @@ function Status({ watch, speed, onModel }) {
   );
 }
 
-/* The keyboard's focus comes along to every conversation, but not where that would bring up one on the screen. */
-function Composer({ place, running, onSend, onStop }) {
-  const [text, setText] = useState("");
-  const send = () => {
-    if (running || text.trim() === "") return;
-    onSend(text);
-    setText("");
-  };
-  const submit = (e) => {
-    e.preventDefault();
-    send();
-  };
-  return (
-    <form class="composer column" onSubmit={submit}>
-      <TextField
-        aria-label="Question"
-        placeholder="Ask something"
-        value={text}
-        onInput={setText}
-        onSend={send}
-        focused={HOVERS && place}
-      />
-      {running ? (
-        <button type="button" class="primary round" aria-label="Stop" title="Stop" onClick={onStop}>
-          <Icon name="stop" />
-        </button>
-      ) : (
-        <button type="submit" class="primary round" aria-label="Send" title="Send" disabled={text.trim() === ""}>
-          <Icon name="send" />
-        </button>
-      )}
-    </form>
-  );
-}
-
 /* The two that live as long as the page, and the key they use. */
 function useServer(settings, redraw, onDenied) {
-  const key = () => session.getItem(KEY) ?? "";
   return useMemo(() => {
-    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current, watch.model), key(), signal);
+    const ask = (messages, signal, continuing) =>
+      streamChat(chatRequest(messages, settings.current, watch.model, continuing), keyOf(), signal);
     const chats = new Chats({ storage, ask, changed: redraw, denied: (id) => onDenied(id) });
     const changed = (state) => (state === "recovering" ? chats.markLost() : redraw());
     const wanted = () => settings.current.model;
-    const watch = new Watch({ key, wanted, changed, denied: () => onDenied(null) });
+    const watch = new Watch({ key: keyOf, wanted, changed, denied: () => onDenied(null) });
     return { chats, watch };
   }, []);
 }
@@ -131,15 +97,16 @@ export function App() {
   const id = useHash();
   const [settings, setSettings] = useState(() => loadSettings(storage));
   const [drawer, setDrawer] = useState(false); // the sidebar, where it is folded away
+  const [adjusting, setAdjusting] = useState(false); // the settings are open
   const [denied, setDenied] = useState(null); // {id, refused}: who asks for a key: a conversation, or null
   const latest = useRef(settings);
   latest.current = settings;
-  const onDenied = (id) => setDenied((d) => ({ id: id ?? d?.id ?? null, refused: session.getItem(KEY) !== null }));
+  const onDenied = (id) => setDenied((d) => ({ id: id ?? d?.id ?? null, refused: keyOf() !== "" }));
   const { chats, watch } = useServer(latest, redraw, onDenied);
   const isEmpty = (cluster) => id === "" && (isHome(cluster, chats) || !["ok", "asking"].includes(watch.health.state));
   const live = useCluster(
     {
-      key: () => session.getItem(KEY) ?? "",
+      key: keyOf,
       token: () => session.getItem(TOKEN) ?? "",
       keepToken: (token) => session.setItem(TOKEN, token),
       changed: redraw,
@@ -150,8 +117,10 @@ export function App() {
   const showsCluster = id === CLUSTER || (id === "" && isHome(live.cluster, chats));
   const conversation = chats.get(id);
   const run = chats.runs.get(id);
-  const speed = run ? speedOf(run) : conversation?.messages.at(-1).speed;
+  const speed = run ? speedOf(run) : conversation && chats.shown(id).at(-1).speed;
+  chats.see(id);
 
+  useLayoutEffect(() => applyTheme(settings.theme), [settings.theme]);
   useEffect(() => {
     const look = () => !document.hidden && watch.start();
     const elsewhere = () => chats.reload();
@@ -162,8 +131,14 @@ export function App() {
     addEventListener("pagehide", leave);
   }, []);
 
-  const useKey = (key) => {
-    session.setItem(KEY, key);
+  const forgetKey = () => {
+    session.removeItem(KEY);
+    storage.removeItem(KEY);
+    redraw();
+  };
+  const useKey = (key, remember) => {
+    forgetKey();
+    keep(remember ? storage : session, KEY, key);
     setDenied(null);
     watch.start();
     live.start();
@@ -186,8 +161,7 @@ export function App() {
         live={live.cluster}
         onCluster={id === CLUSTER}
         cluster={watch.cluster}
-        settings={settings}
-        onSettings={changeSettings}
+        onSettings={() => setAdjusting(true)}
         onOpen={() => setDrawer(false)}
         open={drawer}
       />
@@ -213,7 +187,12 @@ export function App() {
             key={id}
             conversation={conversation}
             run={run}
-            onAgain={(question) => chats.again(id, question)}
+            on={{
+              again: (i) => chats.again(id, i),
+              goOn: () => chats.goOn(id),
+              edit: (i, question) => chats.edit(id, i, question),
+              choose: (i) => chats.choose(id, i),
+            }}
           />
         ) : (
           <div class="scroll empty">
@@ -229,10 +208,21 @@ export function App() {
         {id !== CLUSTER && <Composer
           place={conversation?.id ?? "new"}
           running={run !== undefined}
-          onSend={(text) => (location.hash = chats.send(conversation?.id, text))}
+          thinking={settings.thinking}
+          onThinking={(thinking) => changeSettings({ ...settings, thinking })}
+          onSend={(text, files) => (location.hash = chats.send(conversation?.id, text, files))}
           onStop={() => chats.stop(id)}
         />}
       </main>
+      {adjusting && (
+        <Settings
+          settings={settings}
+          onSettings={changeSettings}
+          hasKey={keyOf() !== ""}
+          onForget={forgetKey}
+          onClose={() => setAdjusting(false)}
+        />
+      )}
       {denied && <KeyDialog refused={denied.refused} onKey={useKey} onCancel={() => setDenied(null)} />}
     </div>
   );

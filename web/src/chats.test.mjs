@@ -2,18 +2,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseMetrics } from "./api.js";
-import { addChunk, Chats, requestMessages, speedOf } from "./chats.js";
+import { addChunk, Chats, continuedMessages, requestMessages, speedOf } from "./chats.js";
+import { fromJson, toJson } from "./exchange.js";
 import { clusterOf } from "./status.js";
 import { loadConversations, MAX_CONVERSATIONS, memoryStorage, saveConversation } from "./store.js";
+import { pathOf } from "./tree.js";
 
 /* localStorage with room for so many characters. */
 function fakeStorage(room = Infinity) {
   const storage = memoryStorage();
   const { setItem } = storage;
+  storage.room = room;
   storage.setItem = (key, value) => {
     let used = value.length;
     for (let i = 0; i < storage.length; i++) if (storage.key(i) !== key) used += storage.getItem(storage.key(i)).length;
-    if (used > room) throw new Error("QuotaExceededError");
+    if (used > storage.room) throw new Error("QuotaExceededError");
     setItem(key, value);
   };
   return storage;
@@ -56,8 +59,8 @@ test("what has no room takes nothing away, and stays while the page is open", as
   assert.ok(chats.unkept.has(id));
   chats.reload(); // another tab kept something
   assert.deepEqual(chats.conversations.map((c) => c.id), [id, "c2", "c1", "c0"]);
-  chats.again(id, "short");
-  await new Promise((resolve) => (done = resolve));
+  storage.room = Infinity; // somebody else has gone
+  chats.rename(id, "kept");
   assert.ok(!chats.unkept.has(id));
   assert.equal(loadConversations(storage).length, 4);
 });
@@ -100,10 +103,96 @@ test("a conversation is asked, stopped, asked again and kept", async () => {
   chats.stop(id);
   await until(() => !chats.runs.has(id));
   assert.match(chats.get(id).messages.at(-1).note, /stopped/);
-  chats.again(id, "hello");
+  chats.again(id);
   await until(() => !chats.runs.has(id));
-  assert.deepEqual(asked, [["hi"], ["hello"]]);
-  assert.deepEqual(loadConversations(storage)[0].messages.map((m) => m.content), ["hello", "first"]);
+  chats.edit(id, 0, "hello");
+  await until(() => !chats.runs.has(id));
+  assert.deepEqual(asked, [["hi"], ["hi"], ["hello"]]);
+  const [kept] = loadConversations(storage);
+  assert.deepEqual(pathOf(kept).map((i) => kept.messages[i].content), ["hello", "first"]);
+  assert.deepEqual(kept.messages.map((m) => [m.content, m.parent]), [["hi", -1], ["first", 0], ["first", 0], ["hello", -1], ["first", 3]]);
+  chats.choose(id, 0);
+  assert.deepEqual(pathOf(chats.get(id)), [0, 2]);
+  chats.choose(id, 1);
+  assert.deepEqual(pathOf(loadConversations(storage)[0]), [0, 1]);
+});
+
+/* Conversations before a server that says these pieces, and then what is left of `fail`. */
+function fakeChats(answers, storage = fakeStorage()) {
+  const asked = [];
+  let idle = () => {};
+  const ask = async function* (messages, signal, continuing) {
+    asked.push({ messages, continuing });
+    for (const piece of answers[asked.length - 1] ?? ["?"]) {
+      if (piece instanceof Error) throw piece;
+      yield delta({ content: piece });
+    }
+  };
+  const chats = new Chats({ storage, ask, changed: () => chats?.runs.size === 0 && idle() });
+  return { asked, storage, chats, done: () => new Promise((resolve) => (idle = resolve)) };
+}
+
+test("an answer goes on where it ended", async () => {
+  const { asked, chats, done } = fakeChats([["Half", new Error("gone")], [" and half"]]);
+  const id = chats.send(undefined, "hi");
+  await done();
+  assert.equal(chats.shown(id)[1].error, "gone");
+  chats.goOn(id);
+  await done();
+  assert.deepEqual(asked[1], { messages: [user("hi"), { role: "assistant", content: "Half" }], continuing: true });
+  const [, answer] = chats.shown(id);
+  assert.deepEqual([answer.content, answer.error, answer.tokens], ["Half and half", undefined, 2]);
+  assert.equal(chats.get(id).messages.length, 2);
+  assert.deepEqual(continuedMessages([user("hi"), { ...assistant("a"), reasoning: "r" }])[1].reasoning_content, "r");
+});
+
+test("an answer of nothing makes way for the next one", async () => {
+  const { chats, done } = fakeChats([[new Error("no")], ["yes"]]);
+  const id = chats.send(undefined, "hi");
+  await done();
+  chats.again(id);
+  await done();
+  assert.deepEqual(chats.get(id).messages.map((m) => m.content), ["hi", "yes"]);
+});
+
+test("several conversations are answered at once, and the ones that nobody saw are known", async () => {
+  const { chats, done } = fakeChats([["a"], ["b"]]);
+  const ids = [chats.send(undefined, "one"), chats.send(undefined, "two")];
+  assert.equal(chats.runs.size, 2);
+  await done();
+  assert.deepEqual([...chats.unseen].sort(), [...ids].sort());
+  chats.see(ids[0]);
+  assert.deepEqual(ids.map((id) => [chats.shown(id)[1].content, chats.unseen.has(id)]), [["a", false], ["b", true]]);
+});
+
+test("files go before the question, in a fence that they cannot end", async () => {
+  const { asked, chats, done } = fakeChats([["a"]]);
+  const id = chats.send(undefined, "What is it?", [{ name: "a.md", size: 9, text: "```\nx\n```" }]);
+  await done();
+  assert.equal(asked[0].messages[0].content, "File a.md:\n\n````\n```\nx\n```\n````\n\nWhat is it?");
+  assert.equal(chats.shown(id)[0].content, "What is it?");
+  chats.edit(id, 0, "And now?");
+  await done();
+  assert.match(asked[1].messages[0].content, /^File a.md[^]*And now\?$/);
+});
+
+test("conversations go out and come in again, each once", async () => {
+  const first = fakeChats([["a"], ["b"]]);
+  const id = first.chats.send(undefined, "hi");
+  await first.done();
+  first.chats.again(id);
+  await first.done();
+  first.chats.rename(id, " A name ");
+  const file = toJson(first.chats.conversations);
+  const second = fakeChats([]);
+  assert.equal(second.chats.import(fromJson(file)), 1);
+  assert.equal(second.chats.import(fromJson(file)), 0);
+  assert.deepEqual(second.chats.get(id).messages.map((m) => m.content), ["hi", "a", "b"]);
+  assert.equal(second.chats.get(id).title, "A name");
+  second.chats.edit(id, 0, "other");
+  await second.done();
+  assert.equal(second.chats.import(fromJson(file)), 1);
+  assert.equal(loadConversations(second.storage).length, 2);
 });
 
 test("shares of the time are between two samples, and unknown after a recovery", () => {

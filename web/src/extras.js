@@ -1,7 +1,6 @@
 // extras.js: what draws formulas and colours code. Both come from the server only when an answer has some. They run
 // because their hashes are in the page's policy, whatever the server would send in their place.
 import DOMPurify from "dompurify";
-import { FORMULA } from "./markdown.js";
 import { mathAt } from "./maths.js";
 
 const PATHS = { math: globalThis.LOCKSTEP_PATH_MATH, code: globalThis.LOCKSTEP_PATH_CODE }; // build.mjs
@@ -89,7 +88,7 @@ function drawFormula(draw, span) {
   const fragment = formulaOf(draw, span.textContent);
   if (fragment === null) return;
   const display = fragment.querySelector("math").getAttribute("display") === "block";
-  span.removeAttribute("lang");
+  delete span.dataset.formula;
   span.className = display ? "formula display" : "formula";
   span.dir = "ltr";
   if (display) span.tabIndex = 0; // so that the keyboard can scroll it
@@ -113,10 +112,10 @@ export function languageOf(info) {
 
 /* Draws what is in the element now, as soon as what draws it is there. An element that was drawn stays as it is. */
 export function enrich(root) {
-  const spans = root.querySelectorAll(`span[lang="${FORMULA}"]`);
+  const spans = root.querySelectorAll("span[data-formula]");
   if (spans.length > 0) withLibrary("math", (draw) => spans.forEach((span) => span.isConnected && drawFormula(draw, span)));
-  for (const pre of root.querySelectorAll("pre[lang]")) {
-    const language = languageOf(pre.lang);
+  for (const pre of root.querySelectorAll("pre[data-language]")) {
+    const language = languageOf(pre.dataset.language);
     const code = pre.querySelector("code");
     if (!language || !code || code.childElementCount > 0 || code.textContent.length > MOST_CODE) continue;
     withLibrary("code", (draw) => code.isConnected && colour(draw, code, language));

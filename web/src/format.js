@@ -25,3 +25,9 @@ export function percent(share) {
 export function count(n, thing) {
   return `${n} ${thing}${n === 1 ? "" : "s"}`;
 }
+
+/* "14:02"; with the day if that is not today. */
+export function timeOfDay(when, now = new Date()) {
+  const time = when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  return when.toDateString() === now.toDateString() ? time : `${when.toLocaleDateString()} ${time}`;
+}

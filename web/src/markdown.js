@@ -5,7 +5,7 @@ import DOMPurify from "dompurify";
 import { Marked } from "marked";
 import { mathAt, mathBlockAt, mayBegin, withoutMaths } from "./maths.js";
 
-export const FORMULA = "tex"; // the language of a span that is one
+const FORMULA = "tex"; // the language of a span that is one
 const NO_ADDRESS = ["align", "colspan", "rowspan", "start", "lang"]; // attributes that are not checked as one
 
 const TAGS = (
@@ -133,6 +133,10 @@ export function render(block) {
   for (const link of fragment.querySelectorAll("a")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";
+  }
+  for (const place of fragment.querySelectorAll(`pre[lang], span[lang="${FORMULA}"]`)) {
+    place.dataset[place.localName === "pre" ? "language" : "formula"] = place.lang; // no language that people speak
+    place.removeAttribute("lang");
   }
   return fragment;
 }

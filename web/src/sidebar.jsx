@@ -1,37 +1,8 @@
-// sidebar.jsx: the list of conversations, the cluster's numbers and the settings.
+// sidebar.jsx: the list of conversations, the cluster's numbers and the way to the settings.
 import { totalsOf } from "./cluster/data.js";
+import { List } from "./conversations.jsx";
 import { bytes, count, percent } from "./format.js";
 import { Icon } from "./icons.jsx";
-import { MAX_CONVERSATIONS } from "./store.js";
-
-function titleOf(conversation) {
-  return conversation.messages[0].content.trim().split("\n", 1)[0];
-}
-
-function List({ chats, current, onOpen }) {
-  const remove = (conversation) => {
-    if (confirm(`Delete the conversation \u201c${titleOf(conversation).slice(0, 80)}\u201d?`)) chats.remove(conversation.id);
-  };
-  return (
-    <nav class="list" aria-label="Conversations">
-      <ul>
-        {chats.conversations.map((c) => (
-          <li key={c.id} class={c.id === current ? "current" : ""}>
-            <a href={`#${c.id}`} aria-current={c.id === current ? "page" : undefined} onClick={onOpen} title={titleOf(c)} dir="auto">
-              {titleOf(c)}
-            </a>
-            <button type="button" class="bare" aria-label={`Delete: ${titleOf(c)}`} onClick={() => remove(c)}>
-              <Icon name="close" />
-            </button>
-          </li>
-        ))}
-      </ul>
-      {chats.conversations.length >= MAX_CONVERSATIONS && (
-        <p class="hint">Only {MAX_CONVERSATIONS} conversations are kept: a new one takes the place of the oldest.</p>
-      )}
-    </nav>
-  );
-}
 
 function Rank({ rank, bytes: size, kernels, fabric }) {
   const label = `Rank ${rank}: ${percent(kernels)} of the time in kernels, ${percent(fabric)} in the fabric`;
@@ -79,32 +50,6 @@ function Cluster({ cluster }) {
   );
 }
 
-const numbers = [
-  { name: "temperature", label: "Temperature", min: 0, step: "any" },
-  { name: "top_p", label: "Top-p", min: 0, max: 1, step: "any" },
-  { name: "max_tokens", label: "Most tokens of an answer", min: 1, step: 1 },
-  { name: "seed", label: "Seed", min: 0, step: 1 },
-];
-
-function Settings({ settings, onSettings }) {
-  const set = (name) => (e) => onSettings({ ...settings, [name]: e.target.value });
-  return (
-    <div class="fields">
-      <label>
-        System prompt
-        <textarea rows="3" dir="auto" value={settings.system ?? ""} onInput={set("system")} />
-      </label>
-      {numbers.map(({ name, label, ...rest }) => (
-        <label key={name} class="number">
-          {label}
-          <input type="number" placeholder="default" value={settings[name] ?? ""} onInput={set(name)} {...rest} />
-        </label>
-      ))}
-      <p class="hint">What is empty is left to the server. With a seed the same question gets the same answer.</p>
-    </div>
-  );
-}
-
 function ToCluster({ live, here, onOpen }) {
   const { machines, lost } = totalsOf(live);
   return (
@@ -115,7 +60,7 @@ function ToCluster({ live, here, onOpen }) {
   );
 }
 
-export function Sidebar({ chats, current, live, onCluster, cluster, settings, onSettings, onOpen, open }) {
+export function Sidebar({ chats, current, live, onCluster, cluster, onSettings, onOpen, open }) {
   return (
     <aside id="sidebar" class={open ? "open" : ""} aria-label="Conversations, cluster, settings">
       <a class="new" href="#" onClick={onOpen}>
@@ -127,10 +72,9 @@ export function Sidebar({ chats, current, live, onCluster, cluster, settings, on
         <summary>Cluster{cluster?.n_ranks ? `: ${count(cluster.n_ranks, "rank")}` : ""}</summary>
         <Cluster cluster={cluster} />
       </details>
-      <details>
-        <summary>Settings</summary>
-        <Settings settings={settings} onSettings={onSettings} />
-      </details>
+      <button type="button" class="to-settings" onClick={onSettings}>
+        <Icon name="sliders" /> Settings
+      </button>
     </aside>
   );
 }

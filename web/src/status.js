@@ -70,7 +70,7 @@ export class Watch {
 
   async #ask() {
     this.health = await getHealth(this.model, AbortSignal.timeout(DEADLINE_MS));
-    if (this.health.state !== "unreachable" && !this.#denied) await this.#askMore();
+    if (this.health.state !== "unreachable" && this.health.state !== "ending" && !this.#denied) await this.#askMore();
     if (!this.#isUp()) this.cluster = this.#last = null;
     this.changed(this.health.state);
   }

@@ -1,6 +1,8 @@
 // store.js: what stays in the browser: conversations, one entry each, so that two tabs do not overwrite each other's,
 // and the settings. Storage is localStorage, or anything with its methods.
 
+import { isConversation } from "./tree.js";
+
 export const MAX_CONVERSATIONS = 50;
 const PREFIX = "lockstep.chat.";
 const SETTINGS = "lockstep.settings";
@@ -11,10 +13,6 @@ function parse(text, otherwise) {
   } catch {
     return otherwise;
   }
-}
-
-function isConversation(c) {
-  return typeof c?.id === "string" && typeof c.changed === "number" && Array.isArray(c.messages);
 }
 
 /* All conversations, the one changed last first. What is no conversation is left out. */
@@ -70,10 +68,15 @@ export function loadSettings(storage) {
 }
 
 export function saveSettings(storage, settings) {
+  keep(storage, SETTINGS, JSON.stringify(settings));
+}
+
+/* What has no room holds until the page is closed. */
+export function keep(storage, name, text) {
   try {
-    storage.setItem(SETTINGS, JSON.stringify(settings));
+    storage.setItem(name, text);
   } catch {
-    // they hold until the page is closed
+    // somebody else has taken all of it
   }
 }
 

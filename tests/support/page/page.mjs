@@ -45,7 +45,8 @@ await check("conversations are kept, begun and deleted", async (page) => {
   await page.getByText("What would you like to know?").waitFor();
   await ask(page, "Define kluge.");
   await answered(page);
-  await button(page, `Delete: ${question}`).click();
+  await button(page, `More: ${question}`).click();
+  await button(page, "Delete").click();
   await list.getByText(question).waitFor({ state: "detached" });
   assert.equal(await list.getByRole("listitem").count(), 1);
 });
@@ -139,9 +140,9 @@ await check("code can be copied, thinking is folded", async (page) => {
   await fakeAnswer(page, thought + delta("```c\nint x;\n```") + "data: [DONE]\n\n");
   await ask(page, "Code?");
   await button(page, "Copy").first().waitFor();
-  assert.equal(await answers(page).locator("pre[lang=c]").count(), 1);
+  assert.equal(await answers(page).locator("pre[data-language=c]").count(), 1);
   assert.equal(await page.getByText("Hm, hm.").isVisible(), false);
-  await page.getByText(/^Thinking|^Thought/).click();
+  await page.locator("summary", { hasText: "Thinking" }).click();
   await page.getByText("Hm, hm.").waitFor();
 });
 await check("what the server refuses is said, and can be asked again", async (page) => {
@@ -166,10 +167,10 @@ await check("a key is asked for, and sent", async (page) => {
       : route.fulfill({ status: 401, contentType: "application/json", body: '{"error":{"message":"an API key is needed"}}' }));
   await ask(page, question);
   const dialog = page.getByRole("dialog");
-  await dialog.locator("input").fill("\u201csesame\u201d"); // as word processors quote it
+  await dialog.getByLabel("API key").fill("\u201csesame\u201d"); // as word processors quote it
   await dialog.locator("button[type=submit]").click();
   await dialog.getByText("It does not take the one it was given.").waitFor();
-  await dialog.locator("input").fill("sesame");
+  await dialog.getByLabel("API key").fill("sesame");
   await dialog.locator("button[type=submit]").click();
   await dialog.waitFor({ state: "hidden" });
   if ((await button(page, "Stop").count()) === 0 && !/bit bucket: /.test(await answers(page).last().innerText()))
@@ -200,9 +201,10 @@ await check("settings are sent, empty ones are not", async (page) => {
     sent = route.request().postDataJSON();
     await route.fallback();
   });
-  await page.getByText("Settings", { exact: true }).click();
+  await button(page, "Settings").click();
   await page.getByLabel("System prompt").fill("Be brief.");
   await page.getByLabel("Most tokens of an answer").fill("5");
+  await page.keyboard.press("Escape");
   await ask(page, question);
   await answered(page);
   assert.deepEqual(sent.messages[0], { role: "system", content: "Be brief." });
