@@ -131,7 +131,9 @@ struct lockstep_options {
     const char *kv;
     /** The device that each rank computes on: "cpu", part of a name or a number that
      * `lockstep devices` shows, or "auto" (a graphics processor if there is one); one for all
-     * ranks, or a list with commas of one for each. NULL: cpu. Never changes the bits. */
+     * ranks, or a list with commas of one for each. "NAME+cpu": prompts on this device, tokens on
+     * the processor; "cpu+NAME": the other way; "NAME+auto": prompts there, tokens where they are
+     * measured to be faster (docs/gpu.md). NULL: cpu. Never changes the bits. */
     const char *devices;
     /** Makes every link worse, to show the effect of a wire: "latency=300us,bandwidth=10Gbit"
      * (also jitter, loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the
@@ -210,7 +212,9 @@ struct lockstep_model_info {
     const char *type;         /**< of most of the weights' bytes: "q8_0" */
     const char *parallel;     /**< what runs: "one rank", "tensor3", "tensor2xpipeline2" */
     const char *placement; /**< what was measured for it, in a line for people; "": nothing */
-    const char *isa;       /**< "avx512": rank 0's instruction set, or the name of its device */
+    /** "avx512": rank 0's instruction set, or the name of its device, or what computes which steps
+     */
+    const char *isa;
     const char *sums;      /**< how ranks add up one token: "one-shot", "tree", ...; "none" */
     int n_vocab;           /**< logits of a position, a file's padding included */
     int n_ctx;             /**< positions of the context that was opened */
@@ -226,6 +230,10 @@ struct lockstep_model_info {
     uint64_t token_macs;    /**< multiply-adds of the weights for one token */
     bool has_chat_template; /**< the file brings its own */
     double load_s;          /**< from lockstep_open() on, until all ranks were ready */
+    /** A step of device_from tokens or more, but fewer than device_until, is on rank 0's device,
+     * any other one on its processor. 0, 0: it has no device. */
+    int device_from;
+    int device_until; /**< INT_MAX: there is no such end */
 };
 /** Borrowed until lockstep_close(); after a failover it says what runs then. */
 LOCKSTEP_API const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls);

@@ -14,6 +14,7 @@
 #include "tokenizer/pretokenizer.h"
 #include "weights/plan.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,9 @@ const struct cli_option session_split_options[] = {
              "what each rank computes on: cpu (default), a name or\n"
              "number that lockstep devices shows, or auto: a graphics\n"
              "processor if there is one. One name for all ranks, or\n"
-             "one for each. Never changes the bits"),
+             "one for each. NAME+cpu: prompts there, tokens on the\n"
+             "processor; cpu+NAME: the other way; NAME+auto: tokens\n"
+             "where they are faster. Never changes the bits"),
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, POOL_MAX_THREADS,
             "threads per rank (default: the cores, divided among\n"
             "the ranks of this machine)"),
@@ -490,13 +493,19 @@ json_t *session_json(struct lockstep *ls) {
     char link[64];
     json_t *ranks = json_array();
     link_names(ls, link, sizeof link, ranks);
-    return json_pack(
+    json_t *o = json_pack(
         "{s:o, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}",
         "model", cli_json_text(session_args.model, strlen(session_args.model)), "name", m->name,
         "architecture", m->architecture, "type", m->type, "parameters", (json_int_t)m->n_params,
         "weight_bytes", (json_int_t)m->weight_bytes, "vocabulary", m->n_vocab, "context",
         m->n_ctx, "parallel", m->parallel, "link", link, "isa", m->isa, "sums", m->sums,
         "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s, "held", ranks);
+    if (m->device_until != 0)
+        json_object_set_new(
+            o, "device_steps",
+            json_pack("[i, o]", m->device_from,
+                      m->device_until < INT_MAX ? json_integer(m->device_until) : json_null()));
+    return o;
 }
 
 enum lockstep_status session_tokenize(struct lockstep *ls, const char *prompt, size_t len,

@@ -238,7 +238,7 @@ static int print_json(const struct bench *b, const struct summary *s) {
         series_json(&b->peak));
     json_object_update(o, mine);
     json_decref(mine);
-    if (b->device.submissions > 0)
+    if (lockstep_model_info(b->ls)->device_until != 0)
         json_object_set_new(o, "device_token",
                             json_pack("{s:f, s:f, s:f, s:f}", "submissions",
                                       b->device.submissions, "recorded", b->device.recorded,

@@ -640,12 +640,14 @@ static void note_pages(struct model *m, const struct step *step) {
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err) {
     TRY(model_check_step(m, step, err));
-    struct forward_pass r = {.m = m,
-                             .whole = step,
-                             .n_microbatches =
-                                 step->n_tokens >= m->microbatches_from ? MICROBATCHES_MAX : 1,
-                             .sink = sink,
-                             .rows_wanted = sink != NULL && sink->rows != NULL};
+    struct forward_pass r = {
+        .m = m,
+        .whole = step,
+        .n_microbatches = step->n_tokens >= m->microbatches_from ? MICROBATCHES_MAX : 1,
+        .on_device = m->shaders != NULL && step->n_tokens >= m->cfg.device_from &&
+                     step->n_tokens < m->cfg.device_until,
+        .sink = sink,
+        .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
     kv_prefault_step_begin(m->kv_prefault);
     kv_prefault_step_begin(m->index.kv_prefault);

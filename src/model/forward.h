@@ -31,6 +31,7 @@ struct forward_pass {
     const struct step *whole;
     struct microbatch microbatches[MICROBATCHES_MAX];
     uint32_t n_microbatches;
+    bool on_device; /* the step is the device's: on_device.h */
     /* The step's tokens are sharded to the team; first [tp + 1] says how (sequence_shard.h). */
     bool sharded;
     uint32_t shard_first[PLAN_MAX_RANKS + 1];

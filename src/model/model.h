@@ -72,6 +72,9 @@ struct model_config {
     uint32_t n_states; /* slots for states; 0 if no layer is recurrent */
     enum kv_type kv_type;
     struct shaders *shaders; /* the rank's device; NULL: none; borrowed until model_close() */
+    /* A step of [device_from, device_until) tokens is the device's, any other the pool's. Where
+     * there are others, the device's memory is the host's: both use one cache. */
+    uint32_t device_from, device_until;
     const struct file_source *source; /* as weights_load's from; NULL: the file is here */
     void (*progress)(void *user, double fraction);
     void *progress_user;
@@ -140,6 +143,8 @@ enum status model_check_step(const struct model *m, const struct step *step, str
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err);
 
+/* From the next step on: model_config's. */
+void model_set_device_steps(struct model *m, uint32_t from, uint32_t until);
 /* Whether the rank's device was lost, or fails in another way. m may be NULL. */
 bool model_device_is_lost(const struct model *m);
 const struct weights *model_weights(const struct model *m);

@@ -23,11 +23,10 @@ static void finish(struct model *m) {
 }
 
 void forward_host(struct forward_pass *r, struct pool *pool) {
-    struct model *m = r->m;
-    if (m->shaders == NULL)
+    if (!on_device(r))
         return;
     if (device_records(pool))
-        finish(m);
+        finish(r->m);
     pool_barrier(pool);
 }
 
@@ -44,11 +43,16 @@ static void count(struct model *m) {
 
 void device_end_step(struct forward_pass *r) {
     struct model *m = r->m;
-    if (m->shaders == NULL)
+    if (!on_device(r))
         return;
     finish(m);
     device_tell_error(r);
     count(m);
+}
+
+void model_set_device_steps(struct model *m, uint32_t from, uint32_t until) {
+    m->cfg.device_from = from;
+    m->cfg.device_until = until;
 }
 
 /* ---- products ---------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* on_device.h: the operations of a step on a device, for a rank that has one
- * (model_config.shaders).
+ * (model_config.shaders), in steps of as many tokens as are the device's (device_from).
  *
  * A step is the same sequence of operations on the pool and on a device. An operation that is here
  * is recorded by one of the threads, and runs later, in order. One that is not here is computed by
@@ -11,7 +11,7 @@
 #include "model/forward.h"
 
 static inline bool on_device(const struct forward_pass *r) {
-    return r->m->shaders != NULL;
+    return r->on_device;
 }
 
 /* Whether this thread is the one that records; a barrier follows. */

@@ -42,6 +42,11 @@ struct reading {
     struct device_reading device; /* of a rank that has one */
 };
 
+/* The device that computes tokens, which placement predicts; NULL: the processor does. */
+static struct shaders *token_device(const struct calibration *s) {
+    return s->cfg->device_from <= 1 ? s->cfg->shaders : NULL;
+}
+
 static void touch_on_thread(void *arg, struct pool *pool, int thread) {
     struct reading *r = arg;
     size_t begin, end;
@@ -92,12 +97,12 @@ static enum status reading_init(struct reading *r, const struct calibration *s, 
     r->x.start = (int32_t *)(r->x_block + 3 * n_blocks);
     r->x.q = (int8_t *)(r->x_block + 4 * n_blocks);
     pool_run(s->pool, touch_on_thread, r);
-    if (s->cfg->shaders == NULL)
+    if (token_device(s) == NULL)
         return ST_OK;
     const struct device_block blocks[3] = {
         {r->tiles, r->bytes}, {r->x_block, r->x_bytes}, {r->y, r->w.n_rows * sizeof *r->y}};
     enum status st =
-        device_reading_open(&r->device, s->cfg->shaders, &r->w, &r->x, r->y, blocks, err);
+        device_reading_open(&r->device, token_device(s), &r->w, &r->x, r->y, blocks, err);
     if (st != ST_OK)
         reading_deinit(r);
     return st;
@@ -105,7 +110,7 @@ static enum status reading_init(struct reading *r, const struct calibration *s, 
 
 static enum status read_once(double *seconds, struct reading *r, const struct calibration *s,
                              double crossing_s, struct err *err) {
-    if (s->cfg->shaders != NULL)
+    if (token_device(s) != NULL)
         return device_reading_time(seconds, &r->device, crossing_s, err);
     double began = clock_s();
     pool_run(s->pool, read_on_thread, r);
@@ -333,15 +338,16 @@ struct machine_report {
 
 static enum status look_at_device(struct machine_report *mine, const struct calibration *s,
                                   struct err *err) {
-    const struct device_info *info = device_info(shaders_device(s->cfg->shaders));
-    char name[256];
-    TRY(job_device(s->job, name, sizeof name, err));
+    const struct device_info *info = device_info(shaders_device(token_device(s)));
+    struct job_device its;
+    TRY(job_device(s->job, &its, err));
+    const char *name = its.name;
     mine->memory_bytes = device_reading_memory(info, mine->memory_bytes);
     /* Two cards of one name have numbers. */
     if (!info->unified)
         snprintf(mine->device, sizeof mine->device, "%.8s %.48s",
                  strspn(name, "0123456789") == strlen(name) ? name : "", info->name);
-    return device_reading_crossing(&mine->crossing_s, s->cfg->shaders, err);
+    return device_reading_crossing(&mine->crossing_s, token_device(s), err);
 }
 
 /* Whether two ranks take memory from one place. */
@@ -377,7 +383,7 @@ static enum status measure_machines(struct placement_machine *machines,
     host_id(mine.host);
     uint64_t free_bytes = mem_available();
     mine.memory_bytes = free_bytes - free_bytes / 16;
-    if (s->cfg->shaders != NULL)
+    if (token_device(s) != NULL)
         TRY(look_at_device(&mine, s, err));
     TRY(fabric_barrier(s->all, err)); /* all have looked before the first takes some */
     uint8_t again = 1;

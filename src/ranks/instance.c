@@ -296,8 +296,10 @@ void instance_describe(struct instance *in) {
     copy_printable(in->name, sizeof in->name, s.ptr, s.len);
     snprintf(in->arch, sizeof in->arch, "%s", r->hp.arch->name);
     plan_text(&r->plan, in->parallel, sizeof in->parallel);
-    snprintf(in->computes, sizeof in->computes, "%s",
-             r->device != NULL ? device_info(r->device)->name : r->kernels->name);
+    const struct device_steps *its = &r->device_steps;
+    device_steps_text(in->computes, sizeof in->computes, its,
+                      r->device != NULL ? device_info(r->device)->name : NULL,
+                      r->kernels->name);
     *info = (struct lockstep_model_info){
         .architecture = in->arch,
         .name = in->name,
@@ -315,6 +317,8 @@ void instance_describe(struct instance *in) {
         .n_embd = (int)r->hp.n_embd,
         .n_ranks = r->job.n_ranks,
         .n_threads = r->job.n_threads,
+        .device_from = r->device != NULL ? (int)MIN(its->from, (uint32_t)INT_MAX) : 0,
+        .device_until = r->device != NULL ? (int)MIN(its->until, (uint32_t)INT_MAX) : 0,
         .has_chat_template = tokenizer_facts(in->tokenizer)->chat_template != NULL,
     };
     for (int i = 0; i < r->job.n_ranks; i++) {

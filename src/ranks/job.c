@@ -25,12 +25,38 @@ void job_deinit(struct job *job) {
     *job = (struct job){0};
 }
 
-enum status job_device(const struct job *job, char *name, size_t name_bytes, struct err *err) {
+/* out->name is what the list says. */
+static enum status divide_steps(struct job_device *out, struct err *err) {
+    char *plus = strchr(out->name, '+'), name[sizeof out->name];
+    out->until = UINT32_MAX;
+    if (plus == NULL) {
+        out->measures = str_eq(out->name, "auto");
+        return ST_OK;
+    }
+    const bool cpu_first = strncmp(out->name, "cpu+", 4) == 0, cpu_last = str_eq(plus, "+cpu");
+    out->divides = true;
+    out->measures = !cpu_first && str_eq(plus, "+auto");
+    if (cpu_first == cpu_last && !out->measures)
+        return err_set(
+            err, ST_BAD_INPUT,
+            "--device %s: expected a device, and +cpu or +auto behind it, or cpu+ before it",
+            out->name);
+    if (cpu_first)
+        out->until = JOB_PROMPT_TOKENS;
+    else if (cpu_last)
+        out->from = JOB_PROMPT_TOKENS;
+    *plus = '\0';
+    snprintf(name, sizeof name, "%s", cpu_first ? plus + 1 : out->name);
+    memcpy(out->name, name, sizeof name);
+    return ST_OK;
+}
+
+enum status job_device(const struct job *job, struct job_device *out, struct err *err) {
     const char *list = job->devices != NULL ? job->devices : "cpu", *mine = list;
     int n = 0;
     for (const char *at = list;; at++) {
         size_t len = strcspn(at, ",");
-        if (len == 0 || len >= name_bytes)
+        if (len == 0 || len >= sizeof out->name)
             return err_set(err, ST_BAD_INPUT, "--device %s: a name is empty or too long", list);
         if (n++ == job->rank)
             mine = at;
@@ -42,10 +68,25 @@ enum status job_device(const struct job *job, char *name, size_t name_bytes, str
         return err_set(err, ST_BAD_INPUT,
                        "--device names %d devices for %d ranks: expected one, or one a rank", n,
                        job->n_ranks);
-    snprintf(name, name_bytes, "%.*s", (int)strcspn(mine, ","), mine);
-    if (str_eq(name, "cpu"))
-        name[0] = '\0';
+    *out = (struct job_device){.measures = false};
+    snprintf(out->name, sizeof out->name, "%.*s", (int)strcspn(mine, ","), mine);
+    TRY(divide_steps(out, err));
+    if (out->name[0] == '\0')
+        return err_set(err, ST_BAD_INPUT, "--device %s: a name is empty", list);
+    if (str_eq(out->name, "cpu"))
+        *out = (struct job_device){.measures = false};
     return ST_OK;
+}
+
+bool job_measures_devices(const struct job *job) {
+    bool any = false;
+    for (int i = 0; i < job->n_ranks; i++) {
+        struct job other = *job; /* shares the strings */
+        struct job_device its;
+        other.rank = i;
+        any |= job_device(&other, &its, NULL) == ST_OK && its.measures;
+    }
+    return any;
 }
 
 bool job_devices_differ(const char *devices) {

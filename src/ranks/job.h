@@ -54,9 +54,24 @@ void job_deinit(struct job *job);
 enum status job_to_json(const struct job *job, char **text, struct err *err);
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err);
 
-/* The name of the rank's device in `devices`; "": none, it computes on its processor.
- * ST_BAD_INPUT: the list has one for each rank of another number of ranks. */
-enum status job_device(const struct job *job, char *name, size_t name_bytes, struct err *err);
+/* A step of fewer tokens than this counts as tokens, a longer one as a prompt. */
+#define JOB_PROMPT_TOKENS 16
+
+/* What a rank computes on, by `devices`. */
+struct job_device {
+    char name[256]; /* "": it has none */
+    uint32_t from,
+        until;     /* steps of [from, until) tokens are the device's, others the processor's */
+    bool divides;  /* these are both: the device's memory has to be the host's */
+    bool measures; /* which they are is to be measured, if its memory is the host's */
+};
+
+/* "NAME": all steps are the device's. "NAME+cpu": prompts. "cpu+NAME": tokens. "NAME+auto": prompts,
+ * and tokens where it is faster; so it is with "auto", where it can be. "cpu": none are.
+ * ST_BAD_INPUT: something else; the list has one for each rank of another number of ranks. */
+enum status job_device(const struct job *job, struct job_device *out, struct err *err);
+/* Whether any rank measures. */
+bool job_measures_devices(const struct job *job);
 
 /* Whether a list of devices has different names. NULL has not. */
 bool job_devices_differ(const char *devices);

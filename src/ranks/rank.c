@@ -223,24 +223,35 @@ static bool may_lack_device(const struct rank *r, const char *name) {
     return str_eq(name, "auto") || r->job.may_lack_device != 0;
 }
 
-static enum status open_device(struct rank *r, struct err *err) {
-    char name[256];
+/* Prompts and tokens are on the device and on the processor over one cache. */
+static enum status check_divided(const struct rank *r, const struct job_device *its,
+                                 struct err *err) {
+    const struct device_info *info = device_info(r->device);
+    if (!its->divides || info->unified)
+        return ST_OK;
+    return err_set(
+        err, ST_BAD_INPUT,
+        "rank %d: %s has memory of its own, so prompts and tokens are both its own, or "
+        "both the processor's: --device %s",
+        r->job.rank, info->name, its->name);
+}
+
+static enum status open_device(struct rank *r, struct job_device *its, struct err *err) {
     struct err why;
-    TRY(job_device(&r->job, name, sizeof name, err));
-    if (name[0] == '\0')
+    TRY(job_device(&r->job, its, err));
+    if (its->name[0] == '\0')
         return ST_OK;
-    enum status st = open_named_device(r, name, &why);
+    enum status st = open_named_device(r, its->name, &why);
     if (st == ST_OK)
-        return ST_OK;
-    if (!may_lack_device(r, name))
+        return check_divided(r, its, err);
+    if (!may_lack_device(r, its->name))
         return err_set(err, st, "rank %d: %s", r->job.rank, why.text);
     log_warn("rank %d computes on its processor: %s", r->job.rank, why.text);
     return ST_OK;
 }
 
-static enum status open_model(struct rank *r, struct model_config *cfg, struct err *err) {
-    char name[256];
-    TRY(job_device(&r->job, name, sizeof name, err));
+static enum status open_model(struct rank *r, struct model_config *cfg, const char *name,
+                              struct err *err) {
     enum status st = model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, cfg, r->pool,
                                 r->kernels, r->f, err);
     if (r->shaders == NULL || !may_lack_device(r, name) ||
@@ -269,7 +280,8 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
     if (r->all != NULL)
         TRY(check_model(r, err));
     TRY(pool_open(&r->pool, r->job.n_threads, err));
-    TRY(open_device(r, err));
+    struct job_device its;
+    TRY(open_device(r, &its, err));
     struct model_config cfg = {
         .n_tokens_max = r->job.n_chunk,
         .n_ctx = r->job.n_ctx,
@@ -278,13 +290,21 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_states = r->job.n_states,
         .kv_type = r->job.kv_type,
         .shaders = r->shaders,
+        .device_from = its.from,
+        .device_until = its.until,
         .source = hooks->source,
         .progress = hooks->progress,
         .progress_user = hooks->user,
     };
     if (r->job.placement != JOB_PLACE_TOLD && r->all != NULL)
         TRY(choose_placement(r, &cfg, hooks, err));
-    TRY(open_model(r, &cfg, err));
+    TRY(open_model(r, &cfg, its.name, err));
+    r->device_steps = (struct device_steps){its.from, its.until};
+    if (job_measures_devices(&r->job))
+        TRY(device_steps_measure(&r->device_steps, r->model,
+                                 its.measures && r->device != NULL &&
+                                     device_info(r->device)->unified,
+                                 &cfg, &r->hp, r->all, err));
     if (r->same != NULL)
         same_model_read_on(r->same);
     return ST_OK;

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "model/trace.h"
 #include "ranks/calibration.h"
+#include "ranks/device_steps.h"
 #include "ranks/job.h"
 #include "ranks/same_model.h"
 
@@ -34,6 +35,7 @@ struct rank {
     const struct kernels *kernels;
     struct device *device;   /* NULL: the processor computes, */
     struct shaders *shaders; /* without these */
+    struct device_steps device_steps;
     struct fabric *f;        /* NULL: alone */
     uint64_t missing;        /* bit r: rank r did not come to the group */
     struct team *all;        /* of all ranks; NULL: alone */
