@@ -108,7 +108,7 @@ export function App() {
     {
       key: keyOf,
       token: () => session.getItem(TOKEN) ?? "",
-      keepToken: (token) => session.setItem(TOKEN, token),
+      keepToken: (token) => keep(session, TOKEN, token),
       changed: redraw,
       denied: () => onDenied(null),
     },

@@ -14,6 +14,7 @@ function Candidate({ candidate: c }) {
         {c.layout}
         {c.chosen && <span class="tag">now</span>}
         {c.nodes?.length > 0 && <small>{c.nodes.join(", ")}</small>}
+        {fits && c.wires_ms != null && <small>{`a token: ${c.reading_ms?.toPrecision(2)} ms reading, ${c.wires_ms.toPrecision(2)} ms wires`}</small>}
       </th>
       {fits ? (
         <>

@@ -2,14 +2,21 @@
 
 const KINDS_THAT_MATTER = new Set(["up", "down", "lost", "left", "joined", "back", "took_over", "moved", "placed", "failed"]);
 
+const list = (v) => (Array.isArray(v) ? v : []);
+
+/* What draws with the processor is no device of its own. */
+function nodeOf(n) {
+  const devices = list(n.devices).filter((d) => d.kind !== "software");
+  return { ...n, devices, workers: list(n.workers), downloads: list(n.downloads) };
+}
+
 /* The answer with every list there, so that nobody else asks whether one is. */
 export function clusterOf(answer) {
-  const list = (v) => (Array.isArray(v) ? v : []);
   return {
     ...answer,
     isKeptUp: answer.deployments?.length !== 1 || answer.deployments[0].standby !== undefined, // by nodes: not what one serve tells of itself
     may: answer.may ?? { manage: false, sentence: "" },
-    nodes: list(answer.nodes).map((n) => ({ ...n, devices: list(n.devices), workers: list(n.workers), downloads: list(n.downloads) })),
+    nodes: list(answer.nodes).map(nodeOf).toSorted((x, y) => (x.name < y.name ? -1 : 1)), // the same at every machine
     links: list(answer.links),
     deployments: list(answer.deployments).map((d) => ({
       ...d,

@@ -11,7 +11,8 @@ test("an answer without its lists is one of nothing", () => {
   const cluster = clusterOf({ self: "rack", time: 1 });
   assert.deepEqual([cluster.nodes, cluster.links, cluster.deployments, cluster.events, cluster.models], [[], [], [], [], []]);
   assert.equal(cluster.may.manage, false);
-  assert.deepEqual(clusterOf({ nodes: [{ name: "a", devices: null }] }).nodes[0].devices, []);
+  const { nodes } = clusterOf({ nodes: [{ name: "b", devices: [{ kind: "software" }, { kind: "other" }] }, { name: "a", devices: null }] });
+  assert.deepEqual(nodes.map((n) => [n.name, n.devices.length]), [["a", 0], ["b", 1]]);
   assert.deepEqual([[{}], [{ standby: [] }], [{}, {}], []].map((deployments) => clusterOf({ deployments }).isKeptUp), [false, true, true, true]);
   assert.deepEqual(clusterOf({ events: [{ time: 1 }, { time: 3 }, { time: 2 }] }).events.map((e) => e.time), [3, 2, 1]);
 });
