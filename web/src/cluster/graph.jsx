@@ -22,11 +22,14 @@ const best = (values, pick) => {
   return known.length > 0 ? pick(...known) : null;
 };
 
-/* What a line says: its kind and latency, and what it carries now. */
-function wordsOf(pair) {
+/* What a line says: its kind and latency, and what it carries now, of how much where there is room. */
+function wordsOf(pair, narrow) {
   const kinds = [...new Set(pair.links.map((l) => l.kind))].filter(Boolean).join("+");
   const wait = latency(best(pair.links.map((l) => l.latency_us), Math.min));
-  return { wire: [kinds, wait].filter(Boolean).join(" "), now: pair.rate == null ? "" : bandwidth(pair.rate) };
+  const most = bandwidth(best(pair.links.map((l) => l.bandwidth), Math.max));
+  const now = bandwidth(pair.rate);
+  const rate = narrow || most === null ? now : now === null ? most : `${now} of ${most}`;
+  return { wire: [kinds, wait].filter(Boolean).join(" "), rate };
 }
 
 function Line({ pair, places, lit, dim }) {
@@ -94,7 +97,7 @@ function Graph({ cluster, pairs, chosen, onChoose }) {
   const layout = placesOf(order, pairs, width);
   const drawn = pairs.filter((p) => layout.places.has(p.a) && layout.places.has(p.b));
   const touches = (p) => p.a === chosen || p.b === chosen;
-  const size = { width: layout.narrow ? 62 : 78, height: 32 };
+  const size = { width: layout.narrow ? 62 : 120, height: 32 };
   const shown = (chosen ? drawn.filter(touches) : drawn).toSorted((x, y) => (x.key < y.key ? -1 : 1)); // so that labels stay
   const labels = labelsOf(shown.map((p) => ({ ...size, key: p.key, from: p.a, to: p.b })), layout);
   const roles = rolesIn(cluster);
@@ -108,15 +111,15 @@ function Graph({ cluster, pairs, chosen, onChoose }) {
           ))}
           {drawn.map((p) => {
             const at = labels.get(p.key);
-            const words = wordsOf(p);
+            const words = wordsOf(p, layout.narrow);
             return (
               at && (
                 <g key={p.key} class="label" aria-hidden="true" style={{ transform: `translate(${at.x}px, ${at.y}px)` }}>
                   <rect x={-size.width / 2} y="-15" width={size.width} height="30" rx="4" />
-                  <text y={words.now ? -2 : 4}>{words.wire}</text>
-                  {words.now && (
+                  <text y={words.rate ? -2 : 4}>{words.wire}</text>
+                  {words.rate && (
                     <text class="now" y="11">
-                      {words.now}
+                      {words.rate}
                     </text>
                   )}
                 </g>

@@ -25,10 +25,13 @@ export function orderOf(names, pairs) {
 /* n points on a circle as [x, y], stretched to -1..1 both ways; the first two are at the top where there are more than three. */
 function ringOf(n) {
   const turn = n === 2 ? Math.PI : n === 3 ? -Math.PI / 2 : -Math.PI / 2 - Math.PI / n;
-  const points = Array.from({ length: n }, (_, i) => turn + (2 * Math.PI * i) / n).map((angle) => [Math.cos(angle), Math.sin(angle)]);
-  const most = (axis) => Math.max(...points.map((p) => Math.abs(p[axis])));
-  const [x, y] = [most(0), most(1)].map((m) => (m > 1e-9 ? m : 1));
-  return points.map((p) => [Math.sign(p[0]) * Math.abs(p[0] / x) ** 0.6, p[1] / y]); // and away from the middle
+  const angles = Array.from({ length: n }, (_, i) => turn + (2 * Math.PI * i) / n);
+  const stretched = (values) => {
+    const [low, high] = [Math.min(...values), Math.max(...values)];
+    return values.map((v) => (high - low > 1e-9 ? (2 * (v - low)) / (high - low) - 1 : 0));
+  };
+  const ys = stretched(angles.map(Math.sin));
+  return stretched(angles.map(Math.cos)).map((x, i) => [Math.sign(x) * Math.abs(x) ** 0.6, ys[i]]); // away from the middle
 }
 
 const RING_HEIGHTS = { wide: [0, 0, 60, 210, 230], narrow: [0, 0, 60, 230, 260] };
@@ -60,21 +63,34 @@ export function placesOf(order, pairs, width) {
 const overlap = (p, q) =>
   Math.abs(p.x - q.x) < (p.width + q.width) / 2 && Math.abs(p.y - q.y) < (p.height + q.height) / 2;
 
-/* A place on its line for each label [{key, from, to, width, height}] where it covers neither a machine nor another label:
- * key -> {x, y}. Those for which there is none are left out; the first ones are served first. */
+/* Does the line from p to q come into the box? */
+function crosses(box, p, q) {
+  let [from, to] = [0, 1]; // the part of the line that is within
+  for (const [at, start, end, half] of [[box.x, p.x, q.x, box.width / 2], [box.y, p.y, q.y, box.height / 2]]) {
+    if (start === end && Math.abs(start - at) > half) return false;
+    if (start === end) continue;
+    const [t, u] = [(at - half - start) / (end - start), (at + half - start) / (end - start)];
+    [from, to] = [Math.max(from, Math.min(t, u)), Math.min(to, Math.max(t, u))];
+  }
+  return from < to;
+}
+
+/* A place on its line for each label [{key, from, to, width, height}] where it covers neither a machine nor another label, nor, if
+ * that can be, another line: key -> {x, y}. Those for which there is none are left out; the first ones are served first. */
 export function labelsOf(wanted, { places, box }) {
   const taken = [...places.values()].map((p) => ({ ...p, width: box.width + 4, height: box.height + 4 }));
+  const lines = wanted.filter((w) => places.has(w.from) && places.has(w.to));
   const found = new Map();
-  for (const { key, from, to, width, height } of wanted) {
-    const [p, q] = [places.get(from), places.get(to)];
-    if (!p || !q) continue;
-    for (const t of [0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73]) {
-      const label = { x: p.x + (q.x - p.x) * t, y: p.y + (q.y - p.y) * t, width, height };
-      if (taken.some((other) => overlap(label, other))) continue;
-      taken.push(label);
-      found.set(key, { x: Math.round(label.x), y: Math.round(label.y) });
-      break;
-    }
+  for (const line of lines) {
+    const [p, q] = [places.get(line.from), places.get(line.to)];
+    const free = [0.5, 0.42, 0.58, 0.34, 0.66, 0.27, 0.73]
+      .map((t) => ({ ...line, x: p.x + (q.x - p.x) * t, y: p.y + (q.y - p.y) * t }))
+      .filter((label) => !taken.some((other) => overlap(label, other)));
+    const alone = free.find((label) => !lines.some((l) => l !== line && crosses(label, places.get(l.from), places.get(l.to))));
+    const label = alone ?? free[0];
+    if (label === undefined) continue;
+    taken.push(label);
+    found.set(line.key, { x: Math.round(label.x), y: Math.round(label.y) });
   }
   return found;
 }

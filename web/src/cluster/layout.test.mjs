@@ -45,3 +45,13 @@ test("labels cover neither machines nor each other, and those without a place ar
   const none = labelsOf([{ key: "x", from: "m0", to: "m1", width: 5000, height: 5000 }, { key: "y", from: "m0", to: "gone", width: 1, height: 1 }], layout);
   assert.equal(none.size, 0);
 });
+
+test("where two lines cross there is no label, if there is room elsewhere", () => {
+  const list = names(4);
+  const pairs = list.flatMap((a, i) => list.slice(i + 1).map((b) => pair(a, b)));
+  const layout = placesOf(list, pairs, 700);
+  const labels = labelsOf(pairs.map((p) => ({ key: p.key, from: p.a, to: p.b, width: 78, height: 32 })), layout);
+  assert.equal(labels.size, 6);
+  const middle = { x: 350, y: layout.height / 2 };
+  for (const l of labels.values()) assert.ok(Math.abs(l.x - middle.x) > 39 || Math.abs(l.y - middle.y) > 16);
+});
