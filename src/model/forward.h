@@ -235,6 +235,9 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct recurrent_weights *w);
 /* What does not change from step to step. */
 void recurrent_prepare(struct model *m);
+/* Whether a device does all of such a layer: recurrent_device.c. */
+bool recurrent_is_on_device(const struct hparams *hp);
+#define RECURRENT_LENGTH_EPS 1e-6f /* queries and keys are divided by their length */
 /* Mamba-2: no group is on two ranks of a stage. */
 bool recurrent_groups_are_whole(const struct hparams *hp, const struct plan *plan);
 /* ffn.c: from x_act to acc. False if the group was lost. */

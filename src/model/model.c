@@ -336,16 +336,22 @@ static enum status alloc_recurrent(struct model *m, struct layout *lay,
     b->out_act = mem_calloc(b->lay.n_pieces, sizeof *b->out_act);
     if (b->out_act == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for step buffers");
+    want(lay, &b->products, b->n_in_max, sizeof *b->products);
+    if (m->cfg.shaders != NULL)
+        want(lay, &b->runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1, sizeof *b->runs);
+    lay->inner = true;
+    if (m->cfg.shaders != NULL)
+        want(lay, &b->heads, b->lay.n_heads, sizeof *b->heads);
     want(lay, &b->rows, n * b->lay.ld, sizeof(float));
     want(lay, &b->out, n * b->lay.out_ld, sizeof(float));
     want(lay, &b->q_scale, k_dim, sizeof(float));
     want(lay, &b->k_scale, k_dim, sizeof(float));
-    want(lay, &b->products, b->n_in_max, sizeof *b->products);
     want(lay, &b->in_order, n, sizeof *b->in_order);
     for (size_t i = 0; i < ARRAY_LEN(b->low_act) && m->hp->recurrent.by_channel; i++)
         want_acts(lay, &b->low_act[i], n, k_dim, needs->recurrent_low[i]);
     for (uint32_t j = 0; j < b->lay.n_pieces; j++)
         want_acts(lay, &b->out_act[j], n, b->lay.piece_cols, needs->recurrent);
+    lay->inner = false;
     return ST_OK;
 }
 
@@ -679,10 +685,10 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
                                    m->cfg.n_states, err);
     if (st == ST_OK)
         st = alloc_buffers(m, err);
-    if (st == ST_OK)
-        st = device_share_memory(m, err);
-    if (st == ST_OK)
+    if (st == ST_OK) {
         recurrent_prepare(m);
+        st = device_share_memory(m, err);
+    }
     if (st == ST_OK)
         st = make_rope_tables(m, g, err);
     if (st == ST_OK)
@@ -762,22 +768,6 @@ bool model_device_is_lost(const struct model *m) {
 
 const struct weights *model_weights(const struct model *m) {
     return &m->w;
-}
-
-size_t model_kv_bytes(const struct model *m) {
-    return m->kv.data_bytes + m->index.kv.data_bytes + m->compressed.kv.data_bytes;
-}
-
-size_t model_kv_window_bytes(const struct model *m) {
-    return m->kv.kind_bytes[KV_WINDOW] + m->compressed.kv.kind_bytes[KV_WINDOW];
-}
-
-size_t model_state_bytes(const struct model *m) {
-    return m->states.data_bytes;
-}
-
-size_t model_buffer_bytes(const struct model *m) {
-    return m->block_bytes;
 }
 
 const char *model_sum_algorithm(const struct model *m) {

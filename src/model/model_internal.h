@@ -8,7 +8,7 @@
 #include "model/model.h"
 #include "model/recurrent_states.h"
 #include "shaders/router.h"
-#include "shaders/shaders.h"
+#include "shaders/shaders_recurrent.h"
 #include "weights/recurrent_layout.h"
 
 /* Rows of logits computed and gathered at once. */
@@ -113,7 +113,10 @@ struct recurrent_buffers {
     struct product *products; /* [n_in_max] */
     uint32_t n_in_max;
     uint32_t *in_order; /* [n] 0, 1, 2... */
-    bool groups_whole;  /* of Mamba-2: each group's heads are on one rank */
+    /* For a device: [n_heads]; and the step's [n_runs_max + MICROBATCHES_MAX - 1] */
+    struct shaders_recurrent_head *heads;
+    struct shaders_run *runs;
+    bool groups_whole; /* of Mamba-2: each group's heads are on one rank */
 };
 
 /* The layers' own inputs (layer_input.c). */

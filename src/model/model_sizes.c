@@ -82,11 +82,12 @@ static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan, uin
     return plan->tp == 1 && hp->moe.n_latent != 0 ? 3 : 1;
 }
 
-/* Recurrent layers wait for what they read and for what their output product reads, which is the
- * processor's, and then for no sum. Nor is there anything to wait for at the sums of layers with
- * compressed keys. */
+/* Recurrent layers of which the processor does a part wait for what it reads and for what their
+ * output product reads, which is the processor's, and then for no sum. Nor is there anything to
+ * wait for at the sums of layers with compressed keys. */
 uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, uint32_t layer) {
-    const bool recurrent = hparams_layer_is(hp, layer, LAYER_RECURRENT);
+    const bool recurrent =
+        hparams_layer_is(hp, layer, LAYER_RECURRENT) && !recurrent_is_on_device(hp);
     uint32_t n = plan->tp > 1 ? model_layer_sums(hp, plan, layer) : 0;
     if (hp->compress.n_groups != 0)
         return 6;
@@ -100,6 +101,22 @@ uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, ui
     if (hp->n_layer_input != 0)
         n += layer == 0 ? 3 : 2;
     return n;
+}
+
+size_t model_kv_bytes(const struct model *m) {
+    return m->kv.data_bytes + m->index.kv.data_bytes + m->compressed.kv.data_bytes;
+}
+
+size_t model_kv_window_bytes(const struct model *m) {
+    return m->kv.kind_bytes[KV_WINDOW] + m->compressed.kv.kind_bytes[KV_WINDOW];
+}
+
+size_t model_state_bytes(const struct model *m) {
+    return m->states.data_bytes;
+}
+
+size_t model_buffer_bytes(const struct model *m) {
+    return m->block_bytes;
 }
 
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {

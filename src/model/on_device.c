@@ -157,9 +157,10 @@ bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_u
 /* What is in host memory that the device reads over a bus is slow, so what a device alone uses
  * lies in its own. An operation that the pool does for it needs both to see the same bytes. */
 static bool layer_is_whole(const struct model *m, const struct layer_weights *lw) {
-    return lw->recurrent == NULL && lw->index == NULL && !lw->chooses &&
-           lw->compressed == NULL && !lw->sparse && lw->attn_hyper.scale == NULL &&
-           lw->ffn_hyper.scale == NULL && lw->attn_score == NULL && lw->ffn_score == NULL &&
+    return (lw->recurrent == NULL || recurrent_is_on_device(m->hp)) && lw->index == NULL &&
+           !lw->chooses && lw->compressed == NULL && !lw->sparse &&
+           lw->attn_hyper.scale == NULL && lw->ffn_hyper.scale == NULL &&
+           lw->attn_score == NULL && lw->ffn_score == NULL &&
            (lw->moe == NULL ||
             (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input && !m->hp->parallel_blocks));
 }
@@ -231,6 +232,7 @@ enum status device_share_memory(struct model *m, struct err *err) {
     TRY(share_weights(m, place, err));
     moe_share_matrices(m);
     TRY(share(m, m->kv.data, m->kv.data_bytes, place, "keys and values", err));
+    TRY(share(m, m->states.data, m->states.data_bytes, place, "states", err));
     TRY(share(m, m->block, m->inner_bytes, place, "inner buffers", err));
     TRY(share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
               "buffers", err));
@@ -245,6 +247,7 @@ void device_leave_memory(struct model *m) {
         all &= device_unmap(shaders_device(m->shaders), b->mapped[i]);
     if (!all) { /* then these are nobody's */
         m->w.block = m->block = m->kv.data = NULL;
+        m->states.data = NULL;
     }
     mem_free(b->mapped);
     b->mapped = NULL;

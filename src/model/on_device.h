@@ -39,6 +39,10 @@ void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a
 bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_up *list,
                    size_t n);
 
+/* A recurrent layer from the products of x on to acc. */
+void recurrent_device(struct forward_pass *r, struct pool *pool,
+                      const struct recurrent_weights *w);
+
 /* Thread 0: an error of the device is the step's. */
 void device_tell_error(struct forward_pass *r);
 /* After the threads: nothing is left recorded; an error of the device is the step's. */

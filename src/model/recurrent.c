@@ -4,7 +4,7 @@
  * runs and blocks of channels; preparation of the recurrence, by tokens and heads; the
  * recurrence, by runs, heads and blocks of columns; the gate and norm after it; packing; the
  * output product. */
-#include "model/forward.h"
+#include "model/on_device.h"
 
 #include "shaders/definition.h"
 
@@ -12,10 +12,6 @@
 
 /* Of the convolution, and of a head's columns, that a thread takes at a time. */
 #define BLOCK_COLS 64
-
-/* Queries and keys are divided by their length, queries by sqrt(k_dim) too. An RMSNorm does
- * this: its mean is a k_dim-th of the sum. */
-#define LENGTH_EPS 1e-6f
 
 /* ---- states ------------------------------------------------------------------------------ */
 
@@ -195,15 +191,6 @@ static void convolve(struct forward_pass *r, struct pool *pool,
 
 /* ---- the delta net ------------------------------------------------------------------------- */
 
-static float sigmoid(float x) {
-    return exact_tidy(1.0f / (1.0f + exact_exp(-x)));
-}
-
-/* A decay or a part of a key, as the recurrence takes them. */
-static float not_less(float x) {
-    return fabsf(x) < RECURRENCE_LEAST ? 0.0f : x;
-}
-
 /* Where head h's beta and alpha are in the row; they become beta and decay. */
 static void gates_of(const struct model *m, float *row, uint32_t h, float **beta,
                      float **alpha) {
@@ -225,27 +212,14 @@ static void gates_of(const struct model *m, float *row, uint32_t h, float **beta
     }
 }
 
-static void delta_gates(const struct model *m, const struct recurrent_weights *w, float *row,
-                        uint32_t h) {
-    const struct recurrent_params *p = &m->hp->recurrent;
-    const uint32_t n = p->by_channel ? p->k_dim : 1;
-    const float *dt_bias = w->dt_bias + (size_t)h * n;
-    float *beta, *alpha;
-    gates_of(m, row, h, &beta, &alpha);
-    *beta = sigmoid(*beta);
-    for (uint32_t i = 0; i < n && p->least_decay == 0.0f; i++)
-        alpha[i] = not_less(exact_exp(w->a[h] * exact_softplus(alpha[i] + dt_bias[i])));
-    for (uint32_t i = 0; i < n && p->least_decay != 0.0f; i++)
-        alpha[i] =
-            not_less(exact_exp(p->least_decay * sigmoid(-w->a[h] * (alpha[i] + dt_bias[i]))));
-}
-
-/* Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */
+/* Queries and keys are divided by their length, queries by sqrt(k_dim) too. An RMSNorm does
+ * this: its mean is a k_dim-th of the sum.
+ * Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */
 static void delta_begin(const struct model *m, const struct recurrent_weights *w, float *row,
                         uint32_t local) {
     const struct recurrent_buffers *b = &m->recurrent;
     const uint32_t k_dim = m->hp->recurrent.k_dim;
-    const float eps = LENGTH_EPS / (float)k_dim;
+    const float eps = RECURRENT_LENGTH_EPS / (float)k_dim;
     if (local < b->lay.n_groups) {
         float *q = row + b->lay.q_at + (size_t)local * k_dim,
               *k = row + b->lay.k_at + (size_t)local * k_dim;
@@ -254,7 +228,12 @@ static void delta_begin(const struct model *m, const struct recurrent_weights *w
         for (uint32_t i = 0; i < k_dim; i++)
             k[i] = not_less(k[i]);
     }
-    delta_gates(m, w, row, recurrent_head_of(m->hp, &b->lay, local).head);
+    const uint32_t h = recurrent_head_of(m->hp, &b->lay, local).head,
+                   n = m->hp->recurrent.by_channel ? k_dim : 1;
+    float *beta, *alpha;
+    gates_of(m, row, h, &beta, &alpha);
+    delta_gates(beta, alpha, w->dt_bias + (size_t)h * n, n, w->a[h],
+                m->hp->recurrent.least_decay);
 }
 
 /* The results of a head: normed, times silu(z), by channel times sigmoid(z). */
@@ -281,8 +260,7 @@ static void mamba2_begin(const struct model *m, const struct recurrent_weights *
     uint32_t h = m->recurrent.lay.first_unit + local;
     float *dt, *decay;
     gates_of(m, row, h, &dt, &decay);
-    *dt = exact_tidy(exact_softplus(*dt + w->dt_bias[h]));
-    *decay = not_less(exact_exp(*dt * w->a[h]));
+    mamba2_gates(dt, decay, w->dt_bias[h], w->a[h]);
 }
 
 /* (o + D x) * silu(z), not yet normed. */
@@ -437,6 +415,10 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
     in_products(r, pool, thread, w);
     if (m->hp->recurrent.by_channel)
         low_rank_products(r, pool, w);
+    if (on_device(r) && recurrent_is_on_device(m->hp)) {
+        recurrent_device(r, pool, w);
+        return true;
+    }
     convolve(r, pool, w);
     if (m->hp->recurrent.kind != RECURRENT_SHORT_CONV)
         heads_forward(r, pool, w);
@@ -460,4 +442,12 @@ void recurrent_prepare(struct model *m) {
     }
     for (uint32_t i = 0; i < m->cfg.n_tokens_max && b->in_order != NULL; i++)
         b->in_order[i] = i;
+    for (uint32_t i = 0; b->heads != NULL && i < b->lay.n_heads; i++) {
+        const struct recurrent_head head = recurrent_head_of(m->hp, &b->lay, i);
+        float *beta, *decay;
+        gates_of(m, b->rows, head.head, &beta, &decay);
+        b->heads[i] = (struct shaders_recurrent_head){head.head, head.group, head.at,
+                                                      (uint32_t)(beta - b->rows),
+                                                      (uint32_t)(decay - b->rows)};
+    }
 }

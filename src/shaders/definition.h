@@ -5,6 +5,7 @@
 
 #include "base/exact.h"
 #include "kernels/activation.h"
+#include "kernels/recurrent.h"
 
 /* Sums of x [n] and of its squares over 16 lanes and the fixed tree. */
 static inline float lanes16_sum(const float *x, uint32_t n) {
@@ -49,6 +50,33 @@ static inline void row_norm(float *x, const float *w, uint32_t n, float squares,
     const float by = 1.0f / sqrtf(squares / count + eps);
     for (uint32_t i = 0; i < n; i++)
         x[i] = exact_tidy(x[i] * by * w[i]);
+}
+
+static inline float sigmoid(float x) {
+    return exact_tidy(1.0f / (1.0f + exact_exp(-x)));
+}
+
+/* A decay or a part of a key, as the recurrence takes them. */
+static inline float not_less(float x) {
+    return fabsf(x) < RECURRENCE_LEAST ? 0.0f : x;
+}
+
+/* Of a delta net's head: beta, and from alphas [n] decays, in place. Their logarithm is a softplus
+ * times a, or between least (if it is not 0) and 0. */
+static inline void delta_gates(float *beta, float *decay, const float *bias, uint32_t n,
+                               float a, float least) {
+    *beta = sigmoid(*beta);
+    for (uint32_t i = 0; i < n; i++) {
+        const float alpha = decay[i] + bias[i];
+        decay[i] = not_less(
+            exact_exp(least != 0.0f ? least * sigmoid(-a * alpha) : a * exact_softplus(alpha)));
+    }
+}
+
+/* Of Mamba-2's head: the time step, in place, and its decay. */
+static inline void mamba2_gates(float *dt, float *decay, float bias, float a) {
+    *dt = exact_tidy(exact_softplus(*dt + bias));
+    *decay = not_less(exact_exp(*dt * a));
 }
 
 #endif

@@ -23,6 +23,9 @@ static const char *const names[SHADER_N] = {
     [SHADER_ROW_NORM] = "norm of a row of heads",
     [SHADER_ROUTE] = "choice of experts",
     [SHADER_CHOSEN] = "biases of experts",
+    [SHADER_CONV] = "convolution",
+    [SHADER_RECURRENT_GATES] = "gates of a recurrence",
+    [SHADER_RECURRENCE] = "recurrence",
     [SHADER_ATTENTION_MERGE] = "attention_merge",
     [SHADER_ATTENTION + KV_F16] = "attention f16",
     [SHADER_ATTENTION + KV_F32] = "attention f32",
@@ -96,15 +99,20 @@ EXTERN_PAIR(lanes16)
 EXTERN_PAIR(row_norm)
 EXTERN_PAIR(route)
 EXTERN_PAIR(chosen)
+EXTERN_PAIR(conv)
+EXTERN_PAIR(recurrent_gates)
+EXTERN_PAIR(recurrence)
 EXTERN_PAIR(attention)
 EXTERN_PAIR(attention_merge)
 EXTERN_PAIR(matmul)
 EXTERN_PAIR(matmul_dot)
 
 static const struct code codes[SHADER_ATTENTION + 1] = {
-    PAIR(act_pack), PAIR(rmsnorm),  PAIR(vector),          PAIR(copy),      PAIR(rope),
-    PAIR(activate), PAIR(kv_store), PAIR(heads),           PAIR(lanes16),   PAIR(row_norm),
-    PAIR(route),    PAIR(chosen),   PAIR(attention_merge), PAIR(attention),
+    PAIR(act_pack),  PAIR(rmsnorm),         PAIR(vector),     PAIR(copy),
+    PAIR(rope),      PAIR(activate),        PAIR(kv_store),   PAIR(heads),
+    PAIR(lanes16),   PAIR(row_norm),        PAIR(route),      PAIR(chosen),
+    PAIR(conv),      PAIR(recurrent_gates), PAIR(recurrence), PAIR(attention_merge),
+    PAIR(attention),
 };
 static const struct code product_code = {
     {matmul_spv, matmul_f64_spv, matmul_dot_spv, matmul_dot_f64_spv},

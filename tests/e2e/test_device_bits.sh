@@ -70,13 +70,19 @@ for chunk in 1 512; do # LayerNorm, and blocks side by side: no golden model has
     compare made/cohere2.gguf "${layouts[0]}" f32 $chunk unified
     compare made/cohere2.gguf "${layouts[2]}" f16 $chunk ""
 done
+for name in qwen3next qwen35 kimi-linear; do # delta nets, whose state is the device's
+    [ -e "$golden/logits/$name.gguf" ] || continue
+    compare "$golden/logits/$name.gguf" "${layouts[0]}" f16 1 unified
+    compare "$golden/logits/$name.gguf" "${layouts[1]}" f16 7 fma,f64
+    compare "$golden/logits/$name.gguf" "${layouts[4]}" f16 512 unified
+done
 # What Apple's devices lack, all at once, and subnormals flushed: a model of each form, and of each fourth kind of weights.
 export LOCKSTEP_DEVICE_PROFILE=apple
 i=0
-for model in "${models[0]}" "$golden"/logits/{gemma3,gpt-oss-mxfp4,deepseek2-v3-mla,qwen3next,llama-moe,granitehybrid,olmo2}.gguf "$golden"/quant-models/*.gguf; do
+for model in "${models[0]}" "$golden"/logits/{gemma3,gpt-oss-mxfp4,deepseek2-v3-mla,qwen3next,kimi-linear,llama-moe,granitehybrid,olmo2}.gguf "$golden"/quant-models/*.gguf; do
     [ -e "$model" ] || continue
     i=$((i + 1))
-    [ $i -le 8 ] || [ $((i % 4)) = 0 ] || continue
+    [ $i -le 9 ] || [ $((i % 4)) = 0 ] || continue
     compare "$model" "${layouts[$((i % 2 * (1 + i / 2 % 6)))]}" "${kv[$((i % 3))]}" "${chunks[$((i % 4))]}" ""
 done
 [ $failed = 0 ] || fail "$failed of $n differ"

@@ -180,10 +180,17 @@ static void latents(void **state) {
     check(GOLDEN("deepseek2-v3-mla"), "f16");
 }
 
+static void states(void **state) {
+    (void)state;
+    check(GOLDEN("qwen3next"), "f16");
+    check(GOLDEN("qwen35"), "q8_0");
+    check(GOLDEN("kimi-linear"), "f32");
+}
+
 /* Layers of which the processor does a part, in the same memory. */
 static void states_and_index_keys(void **state) {
     (void)state;
-    check(GOLDEN("qwen3next"), "f16");
+    check(GOLDEN("granitehybrid"), "f16");
     check(GOLDEN("glm-dsa"), "f16");
     check(GOLDEN("deepseek4"), "f16");
 }
@@ -194,6 +201,7 @@ int main(void) {
         cmocka_unit_test(windows),
         cmocka_unit_test(mixtures),
         cmocka_unit_test(latents),
+        cmocka_unit_test(states),
         cmocka_unit_test(states_and_index_keys),
     };
     if (!device_is_testable())

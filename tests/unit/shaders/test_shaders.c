@@ -2,98 +2,11 @@
  * device with and without what it may lack (LOCKSTEP_DEVICE_WITHOUT). Without a device there
  * is nothing to test; a processor with a software driver of Vulkan is one.
  * labels: slow */
-#include "device_fixture.h"
-#include "kernel_fixture.h"
+#include "shaders_fixture.h"
 
-#include "base/mem.h"
 #include "shaders/definition.h"
-#include "shaders/samples.h"
-#include "shaders/shaders.h"
 
 #include <stdlib.h>
-
-/* ---- devices ----------------------------------------------------------------------------- */
-
-/* What each is without: a fused FMA is done by f64, or by f32 alone; packed dot products by
- * shifts. */
-static const char *const without[] = {"fma", "fma,f64", "dot"};
-#define VARIANTS ARRAY_LEN(without)
-
-#define MEMORY (16u << 20)
-
-/* An open device, and mapped memory of which tests take pieces. */
-struct on {
-    struct device *d;
-    struct shaders *s;
-    uint8_t *memory;
-    size_t used;
-    const char *without;
-};
-static struct on devices[VARIANTS];
-
-static void open_variant(struct on *on, const char *lacks) {
-    struct err err = {0};
-    const char *name = getenv("LOCKSTEP_TEST_DEVICE");
-    setenv("LOCKSTEP_DEVICE_WITHOUT", lacks, 1);
-    if (device_open(&on->d, name != NULL ? name : "0", &err) != ST_OK ||
-        shaders_open(&on->s, on->d, &err) != ST_OK)
-        fail_msg("without %s: %s", lacks, err.text);
-    on->memory = mem_huge_alloc(MEMORY);
-    on->without = lacks;
-    if (device_map(on->d, on->memory, MEMORY, DEVICE_SHARED, &err) != ST_OK)
-        fail_msg("without %s: %s", lacks, err.text);
-    unsetenv("LOCKSTEP_DEVICE_WITHOUT");
-}
-
-static void close_variant(struct on *on) {
-    shaders_close(on->s);
-    device_unmap(on->d, on->memory);
-    device_close(on->d);
-    mem_huge_free(on->memory, MEMORY);
-}
-
-#define FOR_EACH_DEVICE(on) \
-    for (struct on *on = devices; on < devices + VARIANTS; on->used = 0, on++)
-
-static void *take(struct on *on, size_t bytes) {
-    uint8_t *p = on->memory + on->used;
-    on->used += round_up(bytes, 64);
-    assert_true(on->used <= MEMORY);
-    return p;
-}
-
-static void *take_copy(struct on *on, const void *from, size_t bytes) {
-    return memcpy(take(on, bytes), from, bytes);
-}
-
-static float *take_floats(struct on *on, size_t n, uint64_t seed) {
-    float *x = take(on, n * sizeof *x);
-    samples_floats(x, n, seed);
-    return x;
-}
-
-static float *take_blocks(struct on *on, size_t n, uint64_t seed) {
-    float *x = take(on, n * sizeof *x);
-    samples_blocks(x, n, seed);
-    return x;
-}
-
-static void finish(struct on *on) {
-    struct err err = {0};
-    if (device_finish(on->d, &err) != ST_OK)
-        fail_msg("without %s: %s", on->without, err.text);
-}
-
-static void compare(const struct on *on, const float *got, const float *want, size_t n,
-                    const char *what) {
-    check_floats(got, want, n, on->without, what, 0);
-}
-
-static void compare_bytes(const struct on *on, const void *got, const void *want, size_t n,
-                          const char *what) {
-    if (memcmp(got, want, n) != 0)
-        fail_msg("without %s: %s", on->without, what);
-}
 
 /* ---- products ---------------------------------------------------------------------------- */
 
@@ -698,20 +611,9 @@ static void a_device_with_a_fault_is_refused(void **state) {
     check_fault("division:norm of a row of heads", "norm of a row of heads differs", QT_F16);
     check_fault("division:choice of experts", "choice of experts differs", QT_F16);
     check_fault("fma:choice of experts", "choice of experts differs", QT_F16);
-}
-
-static int open_all(void **state) {
-    (void)state;
-    for (size_t i = 0; i < VARIANTS; i++)
-        open_variant(&devices[i], without[i]);
-    return 0;
-}
-
-static int close_all(void **state) {
-    (void)state;
-    for (size_t i = 0; i < VARIANTS; i++)
-        close_variant(&devices[i]);
-    return 0;
+    check_fault("division:convolution", "convolution differs", QT_F16);
+    check_fault("fma:gates of a recurrence", "gates of a recurrence differs", QT_F16);
+    check_fault("fma:recurrence", "recurrence differs", QT_F16);
 }
 
 int main(void) {
