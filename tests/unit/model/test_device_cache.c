@@ -197,12 +197,9 @@ static void states_and_index_keys(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense),
-        cmocka_unit_test(windows),
-        cmocka_unit_test(mixtures),
-        cmocka_unit_test(latents),
-        cmocka_unit_test(states),
-        cmocka_unit_test(states_and_index_keys),
+        cmocka_unit_test(dense),    cmocka_unit_test(windows),
+        cmocka_unit_test(mixtures), cmocka_unit_test(latents),
+        cmocka_unit_test(states),   cmocka_unit_test(states_and_index_keys),
     };
     if (!device_is_testable())
         return 77;
