@@ -57,9 +57,8 @@ print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipel
 }
 as_planned gpt-oss-mxfp4 2 "$device,cpu"
 as_planned llama4 1 "$device" # whose experts the processor chooses
-as_planned qwen35 1 "$device"
-as_planned qwen35 2 "$device,cpu"
 as_planned qwen3next 1 "$device"
+as_planned qwen35 2 "$device,cpu"
 as_planned granitehybrid 1 "$device"
 
 # Speeds stand beside the device's roofs: those that `devices` shows, give or take a busy machine, and not a processor's.

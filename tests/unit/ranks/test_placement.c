@@ -272,8 +272,8 @@ static uint32_t waits_of(const char *shape, int tp) {
     return n;
 }
 
-/* A step is one submission, of teams one for each sum more, whether there are experts, delta nets or
- * neither. LFM2's 10 convolutions leave the device twice, and for no sum. Where the processor
+/* A step is one submission, of teams one for each sum more, with experts and delta nets or
+ * without. LFM2's 10 convolutions leave the device twice, and for no sum. Where the processor
  * chooses the experts, a layer needs one more: those of Llama 4 weigh what they read. */
 static void a_step_on_a_device_is_few_submissions(void **state) {
     (void)state;
