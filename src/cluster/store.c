@@ -8,6 +8,7 @@
 #include "base/program.h"
 #include "base/util.h"
 #include "cluster/client.h"
+#include "hub/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -59,10 +60,23 @@ static bool place(const char *store, const struct model_files *m, bool apart, ch
     return n >= 0 && (size_t)n < size;
 }
 
+/* What lies in the hub's cache of the machine that asks lies in this one's under the same names, if
+ * it has been pulled here, too. */
+static bool find_pulled(const struct model_files *m, const char *hint, char *out, size_t size) {
+    const char *in_cache = strstr(hint, "/models--");
+    char root[PATH_MAX];
+    struct err ignored;
+    return in_cache != NULL && hub_cache_root(root, &ignored) == ST_OK &&
+           snprintf(out, size, "%s%s", root, in_cache) < (int)size &&
+           model_files_are_at(m, out);
+}
+
 bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,
                 size_t size) {
     if (hint != NULL && *hint == '/' && snprintf(out, size, "%s", hint) < (int)size &&
         model_files_are_at(m, out))
+        return true;
+    if (hint != NULL && find_pulled(m, hint, out, size))
         return true;
     for (int apart = 0; apart < 2; apart++)
         if (place(store, m, apart, out, size) && model_files_are_at(m, out))

@@ -16,8 +16,8 @@ enum status store_path(char *out, size_t size, struct err *err);
 enum status store_data_path(char *out, size_t size, const char *what, struct err *err);
 
 /* Looks for exactly this model: at `hint` (its path on the machine that asks; may be NULL), in
- * the store under its name, and at the place where store_fetch() would put it. False: not
- * found. */
+ * the store under its name, and at the place where store_fetch() would put it; of a model in the
+ * hub's cache there (hub/cache.h), also in the one of this machine. False: not found. */
 bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,
                 size_t size);
 

@@ -5,11 +5,13 @@
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/pull_nodes.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *name, *revision = "main";
+static const char *name, *revision = "main", *nodes;
 static bool json, list;
 static int silence_s = 30;
 
@@ -18,6 +20,9 @@ static const struct cli_option options[] = {
     CLI_FLAG(0, "list", &list,
              "lists what the repository has, with sizes, and downloads nothing"),
     CLI_TEXT(0, "revision", "REV", &revision, "a branch, a tag or a commit (default main)"),
+    CLI_TEXT(0, "nodes", "LIST", &nodes,
+             "these machines of the cluster get it from this one while it\n"
+             "comes: names with commas between them, or all"),
     CLI_INT(0, "timeout", "S", &silence_s, 1, 3600,
             "seconds without a byte after which a connection is begun anew\n(default 30)"),
     CLI_FLAG(0, "json", &json,
@@ -31,10 +36,12 @@ static const struct cli_command command = {
     "safetensors. The model lies in the folder that Python's huggingface_hub uses\n"
     "(~/.cache/huggingface/hub), and is found there by its name wherever a command takes a\n"
     "MODEL. An interrupted download continues. Every file is checked by its checksum.\n"
+    "With --nodes it crosses the line to the hub once, for all machines.\n"
     "\n"
     "HF_ENDPOINT, HF_TOKEN, HF_HOME and SSL_CERT_FILE: see lockstep --help.\n"
     "\n"
     "  lockstep pull Qwen/Qwen3-0.6B-GGUF:Q8_0\n"
+    "  lockstep pull Qwen/Qwen3-0.6B-GGUF:Q8_0 --nodes all\n"
     "  lockstep chat hf:Qwen/Qwen3-0.6B-GGUF:Q8_0",
     options};
 
@@ -108,16 +115,76 @@ static void say_done(const struct hub_name *which, const struct hub_pulled *got,
             which->repo, *which->want != '\0' ? ":" : "", which->want);
 }
 
-static enum status pull(const struct hub_name *which, const struct hub_settings *settings,
-                        struct err *err) {
-    struct hub_pulled got;
+/* ---- on other machines, too ----------------------------------------------------------------- */
+
+static void say_node(void *user, const char *node, const char *path, const char *sentence) {
+    (void)user;
+    if (json)
+        print_event(json_pack("{s:s, s:s, s:s?, s:s?}", "event", "node", "node", node, "path",
+                              path, "error", sentence));
+    else if (path != NULL)
+        fprintf(stderr, "%s: %s\n", node, path);
+    else
+        fprintf(stderr, "%s: %s\n", node, sentence);
+}
+
+#define LOOK_MS 100
+
+/* Shows how far the others are until they have all ended. False: Ctrl-C. */
+static bool watch_nodes(struct pull_nodes *p, uint64_t bytes) {
+    struct showing s = {.last_ns = 0};
+    bool goes_on = true;
+    cli_progress_begin(&s.line, "the other machines");
+    while (goes_on && pull_nodes_running(p) > 0) {
+        goes_on = show(&s, pull_nodes_bytes(p), bytes * (uint64_t)pull_nodes_n(p));
+        poll(NULL, 0, LOOK_MS);
+    }
+    cli_progress_end(&s.line);
+    return goes_on;
+}
+
+/* st: how it ended on this machine. */
+static enum status end_nodes(struct pull_nodes *p, enum status st, uint64_t bytes,
+                             struct err *err) {
+    int n = pull_nodes_n(p);
+    bool stopped = st != ST_OK || !watch_nodes(p, bytes);
+    int n_here = pull_nodes_end(p, stopped, say_node, NULL);
+    if (st == ST_OK && stopped)
+        return err_set(err, ST_CANCELLED, "given up");
+    if (st == ST_OK && n_here < n)
+        return err_set(err, ST_IO, "%d of %d other machines do not have the model", n - n_here,
+                       n);
+    return st;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------ */
+
+static enum status pull_here(const struct hub_name *which, const struct hub_settings *settings,
+                             struct hub_files *files, struct hub_pulled *got, struct err *err) {
     struct showing s = {.last_ns = 0};
     s.own = (struct progress){show, &s};
     cli_progress_begin(&s.line, which->repo);
-    enum status st = hub_pull(which, settings, revision, &s.own, &got, err);
+    enum status st = hub_pull_listed(which, settings, revision, files, &s.own, got, err);
     double seconds = cli_progress_end(&s.line);
     if (st == ST_OK)
-        say_done(which, &got, seconds);
+        say_done(which, got, seconds);
+    return st;
+}
+
+static enum status pull(const struct hub_name *which, const struct hub_settings *settings,
+                        struct err *err) {
+    struct hub_pulled got = {.bytes = 0};
+    struct pull_nodes *others = NULL;
+    struct hub_files files;
+    enum status st = ST_OK;
+    TRY(hub_list(which, settings, revision, &files, err));
+    if (nodes != NULL)
+        st = pull_nodes_begin(&others, nodes, which, revision, &files, err);
+    if (st == ST_OK)
+        st = pull_here(which, settings, &files, &got, err);
+    if (others != NULL)
+        st = end_nodes(others, st, got.bytes, err);
+    hub_files_deinit(&files);
     return st;
 }
 

@@ -1,5 +1,5 @@
-/* throughput.h: how many of something there were per second, over the last seconds. One thread at a time;
- * a copy may be read anywhere. */
+/* throughput.h: how many of something there were per second, over the last seconds. One thread at a
+ * time; a copy may be read anywhere. */
 #ifndef LOCKSTEP_ENGINE_THROUGHPUT_H
 #define LOCKSTEP_ENGINE_THROUGHPUT_H
 

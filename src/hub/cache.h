@@ -12,6 +12,9 @@
 
 #include <limits.h>
 
+/* The end of a blob's name while it comes. */
+#define HUB_INCOMPLETE ".incomplete"
+
 /* $HF_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or ~/.cache/huggingface/hub.
  * ST_NOT_FOUND: there is no home directory. */
 enum status hub_cache_root(char out[PATH_MAX], struct err *err);

@@ -16,7 +16,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#define INCOMPLETE ".incomplete"
 #define LOCKED_MS 100
 
 /* ---- the list ------------------------------------------------------------------------------ */
@@ -209,7 +208,7 @@ static bool name_parts(struct pulling *p, const struct hub_file *file) {
     p->file = file;
     p->at = 0;
     return snprintf(p->blob, sizeof p->blob, "%s/blobs/%s", p->folder, file->hash) < PATH_MAX &&
-           snprintf(p->part, sizeof p->part, "%s" INCOMPLETE, p->blob) < PATH_MAX;
+           snprintf(p->part, sizeof p->part, "%s" HUB_INCOMPLETE, p->blob) < PATH_MAX;
 }
 
 static enum status pull_file(struct pulling *p, const struct hub_file *file, struct err *err) {
@@ -300,20 +299,33 @@ static enum status pull_chosen(struct pulling *p, struct hub_files *files, const
     return ST_OK;
 }
 
-enum status hub_pull(const struct hub_name *name, const struct hub_settings *settings,
-                     const char *revision, const struct progress *progress,
-                     struct hub_pulled *out, struct err *err) {
+enum status hub_pull_listed(const struct hub_name *name, const struct hub_settings *settings,
+                            const char *revision, struct hub_files *files,
+                            const struct progress *progress, struct hub_pulled *out,
+                            struct err *err) {
     struct pulling p = {.name = name, .progress = progress};
     struct hub_settings own = *settings;
-    struct hub_files files;
     own.go_on = is_wanted;
     own.user = &p;
     TRY(hub_open(&p.connection, &own, err));
-    enum status st = list_files(p.connection, name, revision, &files, err);
-    if (st == ST_OK) {
-        st = pull_chosen(&p, &files, revision, out, err);
-        hub_files_deinit(&files);
-    }
+    enum status st = pull_chosen(&p, files, revision, out, err);
     hub_close(p.connection);
+    return st;
+}
+
+static bool goes_on(void *user) {
+    return progress_report(user, 0, 0);
+}
+
+enum status hub_pull(const struct hub_name *name, const struct hub_settings *settings,
+                     const char *revision, const struct progress *progress,
+                     struct hub_pulled *out, struct err *err) {
+    struct hub_settings listing = *settings;
+    struct hub_files files;
+    listing.go_on = goes_on;
+    listing.user = (void *)(uintptr_t)progress;
+    TRY(hub_list(name, &listing, revision, &files, err));
+    enum status st = hub_pull_listed(name, settings, revision, &files, progress, out, err);
+    hub_files_deinit(&files);
     return st;
 }

@@ -21,8 +21,14 @@ struct hub_pulled {
     uint64_t came;       /* of these, over the network now */
 };
 
-/* settings->go_on is not asked: progress is. ST_NO_MEMORY: the disk has no room; what came stays.
+/* Downloads what is chosen of a list of hub_list(). settings->go_on is not asked: progress is.
+ * ST_NO_MEMORY: the disk has no room; what came stays.
  * ST_IO: a checksum is wrong, and the file is removed. */
+enum status hub_pull_listed(const struct hub_name *name, const struct hub_settings *settings,
+                            const char *revision, struct hub_files *files,
+                            const struct progress *progress, struct hub_pulled *out,
+                            struct err *err);
+/* The same of what hub_list() gives now. */
 enum status hub_pull(const struct hub_name *name, const struct hub_settings *settings,
                      const char *revision, const struct progress *progress,
                      struct hub_pulled *out, struct err *err);

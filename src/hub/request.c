@@ -191,7 +191,12 @@ static bool set_up(struct hub_connection *c) {
         curl_easy_setopt(h, CURLOPT_WRITEDATA, c) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_HEADERDATA, c) == CURLE_OK;
-    if (good && c->s.certificates != NULL)
+    if (good && c->s.pin != NULL)
+        good = curl_easy_setopt(h, CURLOPT_PROXY, "") == CURLE_OK &&
+               curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
+               curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
+               curl_easy_setopt(h, CURLOPT_PINNEDPUBLICKEY, c->s.pin) == CURLE_OK;
+    else if (good && c->s.certificates != NULL)
         good = curl_easy_setopt(h, CURLOPT_CAINFO, c->s.certificates) == CURLE_OK;
     if (good && secure && c->s.token != NULL) {
         struct buf line = {.len = 0};
@@ -420,12 +425,16 @@ static enum status ask(struct hub_connection *c, const char *url, struct err *er
             again = true;
             st = err_set(err, ST_IO, "%s: %s ends early", c->repo, c->file);
         }
-        if (d != NULL && d->at > before) {
+        bool came = d != NULL && d->at > before;
+        bool relayed = c->s.pin != NULL && again;
+        if (came || (relayed && status_of(c) == 503)) {
             left = HUB_TRIES;
             wait_s = FIRST_WAIT_S;
         }
         if (st == ST_OK || !again || --left == 0)
             return st;
+        if (came && relayed && is_wanted(c)) /* the next piece may be there */
+            continue;
         if (!wait_a_while(c, MAX(wait_s, wanted_wait(c))))
             return err_set(err, ST_CANCELLED, "%s: given up", c->repo);
         wait_s = MIN(wait_s * 2, LONGEST_WAIT_S);

@@ -24,9 +24,13 @@
 struct hub_connection; /* of one thread */
 
 struct hub_settings {
-    const char *endpoint;      /* "https://HOST[:PORT][/PATH]" */
-    const char *token;         /* NULL: none */
-    const char *certificates;  /* a file of certificates to trust; NULL: the system's */
+    const char *endpoint;     /* "https://HOST[:PORT][/PATH]" */
+    const char *token;        /* NULL: none */
+    const char *certificates; /* a file of certificates to trust; NULL: the system's */
+    /* NULL, or the public key that the host must have ("sha256//..."): it is a machine of the
+     * cluster that passes on what comes (node/hub_relay.h). It gives what it has so far, and 503
+     * while it has nothing more, for as long as it is there. */
+    const char *pin;
     int silence_s;             /* after which a silent host is given up */
     bool (*go_on)(void *user); /* asked several times a second; false: enough. May be NULL */
     void *user;

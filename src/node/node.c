@@ -11,6 +11,7 @@
 #include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
+#include "hub/pull.h"
 #include "kernels/kernels.h"
 #include "net/host_id.h"
 #include "net/http.h"
@@ -34,6 +35,7 @@
 
 #define TASKS_MAX 64
 #define PROGRESS_S 0.25
+#define RELAY_SILENCE_S 30
 #define OFFER_LOOK_MS 100
 #define LAST_WORDS_MS 1000 /* so that clients learn how their tasks ended */
 /* What keeps proxies, and the client's patience, alive. */
@@ -432,6 +434,62 @@ static void run_fetch(struct task *t) {
     end_stream(t);
 }
 
+/* ---- a model of a hub, from the machine that downloads it --------------------------------- */
+
+static bool go_on_pulling(void *user, uint64_t bytes, uint64_t total) {
+    struct told *told = user;
+    pthread_mutex_lock(&told->task->node->lock);
+    told->task->files.bytes = total;
+    pthread_mutex_unlock(&told->task->node->lock);
+    return go_on_fetching(told, bytes);
+}
+
+/* The relay (hub_relay.h) at the port that the request names, of the machine that sent it. */
+static enum status pull_relayed(struct task *t, const struct progress *progress,
+                                struct hub_pulled *out, struct err *err) {
+    const char *revision = "main";
+    int port = 0;
+    char host[NET_TEXT_BYTES], at[NET_TEXT_BYTES + 16], endpoint[sizeof at + 16];
+    struct hub_name name;
+    json_unpack(t->body, "{s?s, s?i}", "revision", &revision, "port", &port);
+    if (port < 1 || port > 65535)
+        return err_set(err, ST_BAD_INPUT, "the request does not say where to fetch from");
+    TRY(hub_name_parse(&name, json_text(t->body, "name"), err));
+    http_client_host(t->request, host, sizeof host);
+    net_join(at, sizeof at, host, port);
+    snprintf(endpoint, sizeof endpoint, "https://%s", at);
+    const struct hub_settings settings = {.endpoint = endpoint,
+                                          .token = t->node->id->token,
+                                          .pin = t->node->id->pin,
+                                          .silence_s = RELAY_SILENCE_S};
+    return hub_pull(&name, &settings, revision, progress, out, err);
+}
+
+static void run_pull(struct task *t) {
+    struct told told = {.task = t};
+    const struct progress progress = {go_on_pulling, &told};
+    const char *name = json_text(t->body, "name");
+    struct hub_pulled got;
+    struct err err;
+    if ((t->files.name = mem_strdup(name)) == NULL) { /* for the list of downloads */
+        end_with_error(t, ST_NO_MEMORY, "no memory for a request");
+        return;
+    }
+    http_stream_begin(t->request, 200, "application/x-ndjson");
+    http_fill_quiet(t->request, "application/x-ndjson", QUIET_FILLER);
+    enum status st = pull_relayed(t, &progress, &got, &err);
+    if (st == ST_CANCELLED)
+        err_set(&err, st, "%s", why_gone(t));
+    if (st == ST_OK)
+        log_info("%s is here now: %s", name, got.path);
+    else
+        log_error("fetching %s: %s", name, err.text);
+    say_line(t, st == ST_OK
+                    ? json_pack("{s:s, s:I}", "path", got.path, "bytes", (json_int_t)got.bytes)
+                    : json_pack("{s:s, s:i}", "error", err.text, "status", fetch_status(st)));
+    end_stream(t);
+}
+
 static bool go_on_linking(void *user, uint64_t bytes) {
     (void)bytes;
     return !task_is_gone(user);
@@ -593,6 +651,7 @@ static const struct {
     {"POST", "/v1/models/find", .run = run_find},
     {"POST", "/v1/models/fetch", .run = run_fetch},
     {"POST", "/v1/models/link", .run = run_link},
+    {"POST", "/v1/models/pull", .run = run_pull, .by_name = true},
     {"POST", "/v1/workers", .run = run_worker},
     {"GET", "/v1/deployments", .keep = controller_handle_list},
     {"POST", "/v1/deployments", .keep = controller_handle_put},

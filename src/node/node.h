@@ -18,6 +18,9 @@
  *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the
  *                             heads are copied (store_link())
  *     GET  /v1/cluster        the whole cluster as this node sees it (overview.h)
+ *     POST /v1/models/pull    {"name": "ORG/REPO:QUANT", "revision", "port": of the sender's relay
+ *                             (hub_relay.h)} -> lines as of fetch; the model lies in the hub's
+ *                             cache (hub/cache.h)
  *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each message
  *                             of the worker (ranks/launch.h), at last "exit N" or "signal N";
  *                             if the client disconnects, the worker ends

@@ -1,0 +1,106 @@
+#!/bin/bash
+# lockstep pull --nodes: one machine downloads, and the others get it from that one while it comes. What crosses the line to the
+# hub (tests/support/hub.py imitates it) is counted: once. A machine that is lost continues later.
+# labels: root waits
+set -u
+gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/hosts.sh"
+can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+command -v python3 openssl >/dev/null && python3 -c 'import ssl' || { echo "skip: no python3 with ssl, or no openssl"; exit 77; }
+unset LOCKSTEP_CLUSTER_KEY HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
+export HOME=$work XDG_CONFIG_HOME=$work/front no_proxy='*'
+mkdir front
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+size=$(wc -c <"$gguf")
+mkdir -p hub/repos/org/{tiny,again,split}
+cp "$gguf" hub/repos/org/tiny/tiny-Q4_K_M.gguf
+cp "$gguf" hub/repos/org/again/again-F16.gguf
+printf 'x' >>hub/repos/org/again/again-F16.gguf # another content
+for part in 1 2; do head -c $((part * 100000)) "$gguf" >"hub/repos/org/split/split-0000$part-of-00002.gguf"; done
+
+"$LOCKSTEP" key >/dev/null 2>&1
+host_unshare=(-n -m) host_enter=(-n -m -w)
+make_hosts 0 1 2 3 # 0: the switch
+switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+mkfifo hold
+nsenter -t "${hosts[1]}" "${host_enter[@]}" python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
+exec 7>hold # the imitation ends with this; only ann reaches it
+within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
+read -r hub_port _ <hub/ports
+start() { # HOST NAME
+    HF_HOME=$work/hf-$2 XDG_DATA_HOME=$work/data-$2 nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$2" >"$2.log" 2>&1 &
+    nodes+=($!)
+    within 60 grep -q "listens on port" "$2.log" || fail "node $2: $(cat "$2.log")"
+}
+start 1 ann
+start 2 bob
+bob=${nodes[-1]}
+start 3 cat
+all_there() { [ "$(on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))' 2>/dev/null)" = 3 ]; }
+within 60 all_there || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
+export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HF_HOME=$work/hf-ann
+on1=(nsenter -t "${hosts[1]}" "${host_enter[@]}")
+pull() { timeout 100 "${on1[@]}" "$LOCKSTEP" pull "$@" >out 2>err </dev/null; }
+served() { cat hub/served 2>/dev/null || echo 0; }
+blob() { echo "hf-$1/hub/models--org--$2/blobs/$(sha256sum "hub/repos/org/$2/"*.gguf | cut -d' ' -f1)"; }
+has() { cmp -s "$(blob "$1" "$2")" hub/repos/org/"$2"/*.gguf; }
+
+# ---- while it comes: once over the line, and the others are not far behind
+echo "slow 1500000" >hub/mode
+pull org/tiny --nodes all &
+pulling=$!
+others_have_some() { [ -s "$(blob bob tiny).incomplete" ] && [ -s "$(blob cat tiny).incomplete" ]; }
+within 60 others_have_some || fail "the others wait: $(cat err)"
+[ -s "$(blob ann tiny).incomplete" ] || fail "the others got it only when all was here"
+"${on1[@]}" curl -s -m 10 $("$LOCKSTEP" key --curl) https://10.9.0.2:7342/v1/cluster >node.json
+grep -q "\"model\": *\"org/tiny\"" node.json || fail "no node tells of its download: $(cat node.json)"
+wait $pulling || fail "pull --nodes all: $(cat err)"
+: >hub/mode
+for node in ann bob cat; do has $node tiny || fail "$node has not what the hub has: $(ls -l hf-$node/hub/models--org--tiny/blobs)"; done
+[ "$(served)" = "$size" ] || fail "$(served) bytes came from the hub, of $size"
+grep -q "^bob: $work/hf-bob/hub/models--org--tiny/snapshots/.*tiny-Q4_K_M.gguf" err || fail "where bob has it: $(cat err)"
+[ "$(cat hf-bob/hub/models--org--tiny/refs/main)" = "$(cat hf-ann/hub/models--org--tiny/refs/main)" ] || fail "bob has another commit"
+
+# ---- what the machines have pulled is what their ranks use: nothing is copied
+"$LOCKSTEP" run "$gguf" -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >b 2>err || fail "run: $(cat err)"
+on 1 "$LOCKSTEP" run hf:org/tiny --nodes bob,cat -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >a 2>err && cmp -s a b || fail "run on all: $(cat err)"
+on 1 "$LOCKSTEP" up hf:org/tiny --port 8099 --ctx 128 --insecure >out 2>err || fail "up hf:org/tiny: $(cat out err)"
+served_by_cat() { on 3 curl -s -m 10 http://10.9.0.3:8099/v1/models | grep -q '"id":"tiny"'; }
+within 60 served_by_cat || fail "what is put up does not answer: $(on 1 "$LOCKSTEP" nodes)"
+others_stand_by() { on 1 "$LOCKSTEP" nodes >nodes && ! grep -q "could not stand in" nodes; }
+within 60 others_stand_by || fail "somebody lacks it: $(cat nodes)"
+on 1 "$LOCKSTEP" down tiny >out 2>err || fail "down: $(cat err)"
+[ -z "$(find data-bob data-cat -name '*.gguf*')" ] || fail "a model was copied: $(find data-bob data-cat)"
+
+# ---- a machine is lost in the middle; the others go on; it continues later, from what it has
+before=$(served)
+echo "slow 1500000" >hub/mode
+pull org/again --nodes all --json &
+pulling=$!
+bob_has_some() { [ -s "$(blob bob again).incomplete" ]; }
+within 60 bob_has_some || fail "bob waits: $(cat err)"
+kill -9 $bob && wait $bob 2>/dev/null
+: >hub/mode
+wait $pulling && fail "pull says that all have it"
+grep -q '"event":"node","node":"bob","path":null,"error":"' out && grep -q '"node":"cat","path":"/' out || fail "who has it: $(cat out err)"
+grep -q "1 of 2 other machines do not have the model" err || fail "what is missing is not said: $(cat err)"
+has ann again && has cat again || fail "the others have not got it"
+start 2 bob
+within 60 all_there
+pull org/again --nodes bob || fail "pull again: $(cat err)"
+has bob again || fail "bob has not got it"
+[ $(($(served) - before)) = $((size + 1)) ] || fail "$(($(served) - before)) bytes came from the hub, of $((size + 1))"
+
+# ---- split, and refusals
+pull org/split --nodes cat || fail "pull split: $(cat err)"
+[ "$(find hf-cat/hub/models--org--split/blobs -type f | wc -l)" = 2 ] && [ ! -e hf-bob/hub/models--org--split ] || fail "split: $(ls hf-cat/hub hf-bob/hub)"
+refuse 2 "no node is called dan" "${on1[@]}" "$LOCKSTEP" pull org/tiny --nodes bob,dan
+refuse 2 "there is no other machine" "${on1[@]}" "$LOCKSTEP" pull org/tiny --nodes ann
+answer=$("${on1[@]}" curl -s -m 10 $("$LOCKSTEP" key --curl) -d '{"name":"org/tiny"}' https://10.9.0.2:7342/v1/models/pull)
+grep -q "does not say where to fetch from" <<<"$answer" || fail "no port: $answer"
+answer=$("${on1[@]}" curl -s -m 10 $("$LOCKSTEP" key --curl) -d '{"name":"../tiny","port":1}' https://10.9.0.2:7342/v1/models/pull)
+grep -q '"error"' <<<"$answer" || fail "a bad name: $answer"
+[ $failures = 0 ] && echo "pull --nodes: once over the line"
+[ $failures = 0 ]
