@@ -203,7 +203,7 @@ static void controller_free(struct controller *k) {
     controller_forget_known(k);
     report_deinit(&k->self_report);
     json_decref(k->doings);
-    history_deinit(&k->history);
+    node_history_deinit(&k->history);
     addresses_deinit(&k->self_addresses);
     mem_free(k->hasty);
     wake_close(&k->wake);
@@ -261,7 +261,7 @@ enum status controller_open(struct controller **out, const struct controller_con
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->save_lock, NULL);
     deployments_init(&k->list);
-    bool remembers = history_init(&k->history, k->name);
+    bool remembers = node_history_init(&k->history, k->name);
     enum status st = copy_texts(k, cfg) && remembers
                          ? ST_OK
                          : err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");

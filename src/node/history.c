@@ -28,14 +28,14 @@ static const char *const kinds[HAPPENED_N] = {
     [HAPPENED_MOVED] = "moved",
 };
 
-bool history_init(struct history *h, const char *name) {
+bool node_history_init(struct history *h, const char *name) {
     *h = (struct history){.list = mem_calloc(HISTORY_MAX, sizeof *h->list)};
     pthread_mutex_init(&h->lock, NULL);
     snprintf(h->name, sizeof h->name, "%s", name);
     return h->list != NULL;
 }
 
-void history_deinit(struct history *h) {
+void node_history_deinit(struct history *h) {
     mem_free(h->list);
     h->list = NULL;
     pthread_mutex_destroy(&h->lock);

@@ -39,9 +39,9 @@ struct history {
     struct event *list; /* [HISTORY_MAX] owned */
 };
 
-/* False: no memory. history_deinit() it in any case. name: of this node. */
-bool history_init(struct history *h, const char *name);
-void history_deinit(struct history *h);
+/* False: no memory. node_history_deinit() it in any case. name: of this node. */
+bool node_history_init(struct history *h, const char *name);
+void node_history_deinit(struct history *h);
 
 /* Notes that it happened now; `time` > 0: then. The sentence is printf style. */
 __attribute__((format(printf, 6, 7))) void history_note(struct history *h, double time,

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What the linker sees of the order of rooms (support/rooms.sh): no object file needs a symbol that a room below its own
-# defines. An include cannot hide that: a declaration may be written by hand.
+# defines. An include cannot hide that: a declaration may be written by hand. And no object file defines what a library exports.
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/rooms.sh"
@@ -38,5 +38,15 @@ grep -q '^base/buf.c.o needs node_open' probe && [ "$(wc -l <probe)" = 1 ] || fa
 
 xargs nm -A -P -g <objects | points_up >found
 [ ! -s found ] || fail "$(sort found)"
+
+# Nor does one define what a library of the program exports: the library would call ours in its place.
+if command -v ldd >/dev/null && [ -x "$BUILD_DIR/lockstep" ]; then
+    ldd "$BUILD_DIR/lockstep" | awk '$3 ~ /^\// {print $3}' | while read -r library; do
+        nm -D -P --defined-only "$library" | awk '$2 ~ /[TWi]/ {sub(/@.*/, "", $1); print $1}'
+    done | sort -u >libraries
+    [ "$(wc -l <libraries)" -gt 1000 ] || fail "the libraries export $(wc -l <libraries) symbols"
+    xargs nm -P -g --defined-only <objects 2>/dev/null | awk '$2 == "T" {print $1}' | grep -vx main | sort -u | comm -12 - libraries >both
+    [ ! -s both ] || fail "libraries have these, too: $(paste -sd' ' both)"
+fi
 [ $failures = 0 ] && echo "symbols: $(wc -l <objects) object files need nothing of the rooms below them"
 [ $failures = 0 ]

@@ -24,7 +24,7 @@ static double time_at(const json_t *list, size_t i) {
 }
 
 static void begin(struct history *h, const char *name) {
-    assert_true(history_init(h, name));
+    assert_true(node_history_init(h, name));
 }
 
 /* ---- one ring ---------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static void test_an_event_says_what_happened(void **state) {
     assert_null(json_object_get(json_array_get(list, 1), "model"));
     assert_true(time_at(list, 1) == 7.5);
     json_decref(list);
-    history_deinit(&h);
+    node_history_deinit(&h);
 }
 
 static void test_the_latest_are_kept(void **state) {
@@ -62,7 +62,7 @@ static void test_the_latest_are_kept(void **state) {
     assert_string_equal(text_at(list, 0, "sentence"), "the 10-th");
     assert_true(time_at(list, HISTORY_MAX - 1) == HISTORY_MAX + 10);
     json_decref(list);
-    history_deinit(&h);
+    node_history_deinit(&h);
 }
 
 static void test_a_node_is_gone_until_it_is_back(void **state) {
@@ -76,7 +76,7 @@ static void test_a_node_is_gone_until_it_is_back(void **state) {
     assert_false(history_is_gone(&h, "cat"));
     history_note(&h, 0, HAPPENED_BACK, "bob", "", "bob is back");
     assert_false(history_is_gone(&h, "bob"));
-    history_deinit(&h);
+    node_history_deinit(&h);
 }
 
 /* Bytes that are no text become some, so that the list stays JSON. */
@@ -88,7 +88,7 @@ static void test_a_sentence_is_text(void **state) {
     json_t *list = history_json(&h);
     assert_string_equal(text_at(list, 0, "sentence"), "a?? b");
     json_decref(list);
-    history_deinit(&h);
+    node_history_deinit(&h);
 }
 
 /* ---- several ----------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static json_t *rings_merge(struct rings *r) {
     json_t *all = history_merge(lists, 3);
     for (size_t i = 0; i < 3; i++) {
         json_decref(lists[i]);
-        history_deinit(&r->of[i]);
+        node_history_deinit(&r->of[i]);
     }
     return all;
 }
