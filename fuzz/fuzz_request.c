@@ -57,6 +57,9 @@ unsigned long long http_client(const struct http_request *r) {
 void http_set_header(struct http_request *r, const char *name, const char *value) {
     (void)r, (void)name, (void)value;
 }
+void http_set_account(struct http_request *r, const struct http_account *a) {
+    (void)r, (void)a;
+}
 void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *user) {
     (void)r, (void)on_gone, (void)user;
 }

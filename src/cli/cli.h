@@ -66,7 +66,7 @@ int cmd_remote(int argc, char **argv);
  *     if (status != CLI_GO_ON)
  *         return status;
  *
- * The table is the help text too (--help; --help-man writes a man page, --help-completion=SHELL
+ * The table is the help text too (--help, and --help all; --help-man writes a man page, --help-completion=SHELL
  * what a shell completes by). Values may be written --ctx 512, --ctx=512, -n 5 and -n5; "--"
  * ends the options. Each `out` keeps its value (the default) unless the option is given; a later
  * one wins. Text stays argv's own memory, but what a find() gives. */
@@ -75,12 +75,15 @@ enum cli_kind {
     CLI_KIND_HEADING, /* name: a title in the help text */
     CLI_KIND_INCLUDE, /* out: const struct cli_option *, another table */
     CLI_KIND_WITHOUT, /* name: options that the help leaves out */
+    CLI_KIND_COMMON,  /* name: options that --help shows; --help all shows the others, too */
     CLI_KIND_ARG,     /* out: const char **; a positional argument that must be there */
     CLI_KIND_ARG_MAY, /* the same, may be absent */
     CLI_KIND_FLAG,    /* out: bool *, becomes true */
-    CLI_KIND_INT,     /* out: int *, from min to max */
-    CLI_KIND_U64,     /* out: uint64_t * */
-    CLI_KIND_FLOAT,   /* out: float *, from min to max */
+    /* out: const char **, one of choices behind a '='; .usual without one */
+    CLI_KIND_SWITCH,
+    CLI_KIND_INT,   /* out: int *, from min to max */
+    CLI_KIND_U64,   /* out: uint64_t * */
+    CLI_KIND_FLOAT, /* out: float *, from min to max */
     /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T or KiB.. (powers of 1024), KB.. (of 1000) */
     CLI_KIND_SIZE,
     CLI_KIND_LIST,   /* out: struct cli_list *, "3,1,0.5": positive numbers */
@@ -102,7 +105,8 @@ struct cli_option {
     const char *value; /* what the help calls the value: "N" */
     void *out;
     double min, max;     /* of INT, REAL, FLOAT */
-    const char *choices; /* of CHOICE; of ARG: words for completion, or NULL */
+    const char *choices; /* of CHOICE, SWITCH; of ARG: words for completion, or NULL */
+    const char *usual;   /* of SWITCH: what it is without a value, one of choices */
     /* Of ARG: what the word means may be another (*word is argv's, and replaced); NULL: itself. */
     enum status (*find)(const char **word, struct err *err);
     const char *help; /* one sentence; '\n' begins a new line */
@@ -115,6 +119,9 @@ struct cli_option {
 /* "a,b": options further on that the command says no to, so that its help leaves them out. */
 #define CLI_WITHOUT(names) \
     { .kind = CLI_KIND_WITHOUT, .name = (names) }
+/* "a,b": what people need most, so that --help has room for it. Without it, it shows all. */
+#define CLI_COMMON(names) \
+    { .kind = CLI_KIND_COMMON, .name = (names) }
 #define CLI_INCLUDE(table) \
     { .kind = CLI_KIND_INCLUDE, .out = (void *)(table) }
 #define CLI_ARG(n, o, h) \
@@ -140,6 +147,12 @@ struct cli_option {
     {                                                                            \
         .kind = CLI_KIND_CHOICE, .letter = (l), .name = (n), .out = (void *)(o), \
         .choices = (c), .help = (h)                                              \
+    }
+
+#define CLI_SWITCH(n, c, u, o, h)                                                 \
+    {                                                                             \
+        .kind = CLI_KIND_SWITCH, .name = (n), .out = (void *)(o), .choices = (c), \
+        .usual = (u), .help = (h)                                                 \
     }
 
 struct cli_command {

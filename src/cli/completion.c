@@ -11,7 +11,7 @@
 enum value_is { VALUE_NONE, VALUE_WORDS, VALUE_FILE, VALUE_OTHER };
 
 static enum value_is value_of(const struct cli_option *o) {
-    if (o->kind == CLI_KIND_FLAG)
+    if (o->kind == CLI_KIND_FLAG || o->kind == CLI_KIND_SWITCH)
         return VALUE_NONE;
     if (o->kind == CLI_KIND_CHOICE)
         return VALUE_WORDS;

@@ -3,10 +3,12 @@
 #include "cli/cli.h"
 
 #include "base/util.h"
+#include "cli/style.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define PLAIN_TEXT_MAX 256
 
@@ -259,6 +261,7 @@ static enum status bad_value(const struct cli_option *o, const char *shown, cons
                        "%s %s: expected up to %d positive numbers with commas, such as 3,1",
                        shown, value, CLI_LIST_MAX);
     case CLI_KIND_CHOICE:
+    case CLI_KIND_SWITCH:
         return err_set(err, ST_BAD_INPUT, "%s %s: expected one of %s", shown, value,
                        o->choices);
     default:
@@ -290,6 +293,7 @@ static enum status option_set(const struct cli_option *o, const char *shown, con
         ok = parse_list(value, o->out);
         break;
     case CLI_KIND_CHOICE:
+    case CLI_KIND_SWITCH:
         ok = choice_has(o->choices, value);
         if (ok)
             *(const char **)o->out = value;
@@ -317,15 +321,23 @@ static void option_spelled(const struct cli_option *o, char *buf, size_t size) {
     char letter[8] = "";
     if (o->letter != 0)
         snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name != NULL ? ", " : "");
-    snprintf(buf, size, "%s%s%s%s%s", letter, o->name != NULL ? "--" : "",
-             o->name != NULL ? o->name : "", value != NULL ? " " : "",
-             value != NULL ? value : "");
+    if (o->kind == CLI_KIND_SWITCH)
+        snprintf(buf, size, "--%s[=%s]", o->name, o->choices);
+    else
+        snprintf(buf, size, "%s%s%s%s%s", letter, o->name != NULL ? "--" : "",
+                 o->name != NULL ? o->name : "", value != NULL ? " " : "",
+                 value != NULL ? value : "");
 }
 
 #define HELP_COLUMN 26
 
+static const char *styled(enum style s) {
+    return style_text(STDOUT_FILENO, s);
+}
+
 static void help_entry(const char *left, const char *text) {
-    int width = printf("  %s", left);
+    int width = (int)strlen(left) + 2;
+    printf("  %s%s%s", styled(STYLE_NAME), left, styled(STYLE_NONE));
     for (const char *line = text; line != NULL && *line != '\0';) {
         size_t len = strcspn(line, "\n");
         if (width > HELP_COLUMN - 2) {
@@ -350,20 +362,50 @@ static void help_positionals(const struct cli_option *table, bool man) {
     }
 }
 
-static void help_options(const struct cli_option *table, const char *refused) {
+/* What a help text shows, on its way through a table. */
+struct help {
+    const char *common;  /* of CLI_COMMON; NULL: all */
+    const char *refused; /* of CLI_WITHOUT */
+    const char *heading; /* for the next option that is shown; NULL: none */
+    size_t n_left_out;
+};
+
+static bool is_named_in(const struct cli_option *o, const char *list) {
+    char letter[2] = {o->letter, '\0'};
+    return str_list_has(list, o->name != NULL ? o->name : letter);
+}
+
+static void help_option(struct help *h, const struct cli_option *o) {
     char left[160];
-    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
-        if (o->kind == CLI_KIND_WITHOUT) {
-            refused = o->name;
-        } else if (o->kind == CLI_KIND_HEADING) {
-            printf("\n%s:\n", o->name);
-        } else if (o->kind == CLI_KIND_INCLUDE) {
-            help_options(o->out, refused);
-        } else if (is_shown(o, refused)) {
-            option_spelled(o, left, sizeof left);
-            help_entry(left, o->help);
-        }
+    if (h->common != NULL && !is_named_in(o, h->common)) {
+        h->n_left_out++;
+        return;
     }
+    if (h->heading != NULL)
+        printf("\n%s%s:%s\n", styled(STYLE_BOLD), h->heading, styled(STYLE_NONE));
+    h->heading = NULL;
+    option_spelled(o, left, sizeof left);
+    help_entry(left, o->help);
+}
+
+static void help_options(struct help *h, const struct cli_option *table) {
+    const char *refused = h->refused; /* of this table on */
+    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
+        if (o->kind == CLI_KIND_WITHOUT)
+            h->refused = o->name;
+        else if (o->kind == CLI_KIND_HEADING)
+            h->heading = o->name;
+        else if (o->kind == CLI_KIND_INCLUDE)
+            help_options(h, o->out);
+        else if (is_shown(o, h->refused))
+            help_option(h, o);
+    }
+    h->refused = refused;
+}
+
+static bool match_common(const struct cli_option *o, const void *key) {
+    (void)key;
+    return o->kind == CLI_KIND_COMMON;
 }
 
 static void each_option(const struct cli_option *table, const char *refused,
@@ -390,19 +432,27 @@ static void usage_line(const struct cli_command *cmd) {
     printf(" [options]\n");
 }
 
-static void help_text(const struct cli_command *cmd) {
-    printf("usage: ");
+static void help_text(const struct cli_command *cmd, bool all) {
+    const struct cli_option *common = table_find(cmd->options, match_common, NULL);
+    struct help h = {.common = common != NULL && !all ? common->name : NULL,
+                     .heading = "options"};
+    printf("%susage:%s ", styled(STYLE_BOLD), styled(STYLE_NONE));
     usage_line(cmd);
     printf("\n%s\n", cmd->summary);
     if (nth_arg(cmd->options, 0) != NULL)
         putchar('\n');
     help_positionals(cmd->options, false);
-    if (cmd->options[0].kind != CLI_KIND_HEADING)
-        printf("\noptions:\n");
-    help_options(cmd->options, NULL);
-    help_entry("--help", "this text");
+    help_options(&h, cmd->options);
+    if (h.heading != NULL && str_eq(h.heading, "options")) /* there is no other */
+        printf("\n%soptions:%s\n", styled(STYLE_BOLD), styled(STYLE_NONE));
+    help_entry(common != NULL ? "--help [all]" : "--help", common == NULL ? "this text"
+                                                           : all ? "what one needs most"
+                                                                 : "this text, or all options");
     if (cmd->details != NULL)
         printf("\n%s\n", cmd->details);
+    if (h.n_left_out > 0)
+        printf("\n%slockstep %s --help all%s has %zu more options.\n", styled(STYLE_BOLD),
+               cmd->name, styled(STYLE_NONE), h.n_left_out);
 }
 
 /* roff takes a leading dot or quote for a request, and '\' and '-' as special. */
@@ -491,6 +541,8 @@ static enum status find_value(struct spelling *s, size_t n, const char *const *w
     if (s->option->kind == CLI_KIND_FLAG)
         return s->value == NULL ? ST_OK
                                 : err_set(err, ST_BAD_INPUT, "%s takes no value", s->shown);
+    if (s->value == NULL && s->option->kind == CLI_KIND_SWITCH)
+        s->value = s->option->usual;
     if (s->value == NULL && *i + 1 >= n)
         return err_set(err, ST_BAD_INPUT, "%s needs a value: %s", s->shown,
                        value_name(s->option));
@@ -572,6 +624,10 @@ static int parse_positional(const struct cli_command *cmd, const char *arg, int 
     return CLI_GO_ON;
 }
 
+static bool asks_for_help(const char *arg) {
+    return str_eq(arg, "--help") || str_eq(arg, "-h") || str_eq(arg, "--help-all");
+}
+
 int cli_parse(const struct cli_command *cmd, int argc, char **argv) {
     int n_args = 0;
     bool options_end = false;
@@ -582,8 +638,9 @@ int cli_parse(const struct cli_command *cmd, int argc, char **argv) {
             options_end = true;
             continue;
         }
-        if (!options_end && (str_eq(arg, "--help") || str_eq(arg, "-h"))) {
-            help_text(cmd);
+        if (!options_end && asks_for_help(arg)) {
+            const char *next = i + 1 < (size_t)argc ? argv[i + 1] : "";
+            help_text(cmd, str_eq(arg, "--help-all") || str_eq(next, "all"));
             return 0;
         }
         if (!options_end && str_eq(arg, "--help-man")) {

@@ -65,10 +65,15 @@ const struct cli_option serve_options[] = {
     CLI_FLAG(0, "restart", &restart,
              "if a rank is lost, answers end in an error and the\n"
              "model is opened again"),
+    CLI_SWITCH("log-requests", "text|json", "text", &serve_args.log_requests,
+               "a line on stderr for each request: who, path, model,\n"
+               "tokens in and out, times, status; never the text"),
     CLI_INCLUDE(session_options),
     CLI_END};
 
 static const struct cli_option options[] = {
+    CLI_COMMON(
+        "alias,host,port,api-key-file,tls-cert,tls-key,insecure,log-requests,kv-memory,quiet,ranks,device,nodes,failover,ctx"),
     CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
     CLI_FLAG(0, "until-eof", &until_eof,
              "ends when standard input ends, as after Ctrl-C, for\n"
@@ -97,7 +102,7 @@ static const struct cli_command command = {
 /* A holder of the cluster's key may send these to a node (lockstep up). They include no option
  * that reads a file or names a machine: --hosts @FILE would reveal that file. */
 static const char options_of_deployments[] =
-    "alias,port,cors,insecure,kv-memory,parallel-requests,queue,no-speculation,restart,split,"
+    "alias,port,cors,insecure,log-requests,kv-memory,parallel-requests,queue,no-speculation,restart,split,"
     "parallel,experts,device,threads,link,emulate-link,silence,failover,weights,ctx,chunk,kv";
 
 enum status serve_check_words(const char *const *words, size_t n, struct err *err) {
@@ -274,6 +279,9 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     cfg->http.cors_local = true;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;
+    if (serve_args.log_requests != NULL)
+        cfg->http.log =
+            str_eq(serve_args.log_requests, "json") ? serve_log_json : serve_log_text;
     return status;
 }
 

@@ -11,6 +11,7 @@
 /* What serve_options wrote, as far as both look at it. */
 struct serve_args {
     const char *alias, *api_key, *api_key_file, *tls_cert, *tls_key, *cors;
+    const char *log_requests; /* "text", "json"; NULL: none is logged */
     int port;
     bool insecure;
 };
@@ -21,6 +22,12 @@ extern const struct cli_option serve_options[];
 /* Whether a deployment's words (cluster/deployment.h) are options that may be sent to a node:
  * none names a file, a program or another machine. ST_BAD_INPUT. */
 enum status serve_check_words(const char *const *words, size_t n, struct err *err);
+
+/* Writes one line on stderr for a request that is over: who, what, how much and how long, and never
+ * the text. From any thread. */
+struct http_record;
+void serve_log_text(const struct http_record *r);
+void serve_log_json(const struct http_record *r);
 
 struct serve_keys {
     const char *list[SERVE_KEYS_MAX]; /* point into text, and argv */

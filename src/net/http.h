@@ -57,6 +57,24 @@ struct http_request;
 enum http_lane { HTTP_LANE_QUICK, HTTP_LANE_SHORT, HTTP_LANE_LONG, HTTP_N_LANES };
 #define HTTP_LONG_WAITING 32
 
+/* What the handler knows of a request, for who keeps a log: figures, and never the text. */
+struct http_account {
+    char name[96]; /* of what answered; "": nothing to say */
+    size_t n_in, n_cached, n_out;
+    double first_s; /* to the first of n_out; 0: not known */
+};
+
+/* A request that is over. */
+struct http_record {
+    const char *method, *path; /* "" if its head was not understood */
+    char address[64];          /* the client's */
+    int key;                   /* which of cfg.api_keys it has shown, from 1; 0: none of them */
+    int status;                /* 0: there was no answer */
+    bool left;                 /* the client went away before the end */
+    double begun_unix_s, all_s;
+    struct http_account account;
+};
+
 struct http_config {
     const char *host; /* address or name; "*": all addresses; default 127.0.0.1 */
     int port;         /* 0: any free one */
@@ -89,6 +107,8 @@ struct http_config {
      * body, by http_reply_text(). NULL: {"error": "..."}. */
     void (*fail)(void *user, struct http_request *r, int status, const char *sentence);
     void *user;
+    /* Called once for each request, from any thread. NULL: nothing is kept. */
+    void (*log)(const struct http_record *record);
 };
 void http_config_init(struct http_config *cfg);
 
@@ -132,6 +152,9 @@ bool http_is_trusted(const struct http_request *r);
 const char *http_shown_key(const struct http_request *r);
 /* Why cfg.local_only would refuse it: a sentence; NULL: it would not. */
 const char *http_why_not_local(const struct http_request *r);
+
+/* Before the end of the reply. Copied. */
+void http_set_account(struct http_request *r, const struct http_account *a);
 
 /* Before the reply. Both copied. */
 void http_set_header(struct http_request *r, const char *name, const char *value);

@@ -18,17 +18,22 @@ const char *http_shown_key(const struct http_request *r) {
     return http_header(r, "x-api-key");
 }
 
-bool http_access_has_key(const struct http_request *r) {
+int http_access_key(const struct http_request *r) {
     const struct http_server *s = r->server;
     const char *key = http_shown_key(r);
     unsigned char hash[HTTP_KEY_BYTES];
-    bool good = false;
+    int which = 0;
     if (key == NULL)
-        return false;
+        return 0;
     crypto_generichash(hash, sizeof hash, (const unsigned char *)key, strlen(key), NULL, 0);
     for (size_t i = 0; i < s->n_keys; i++) /* all of them: the time tells nothing */
-        good |= sodium_memcmp(hash, s->keys[i], sizeof hash) == 0;
-    return good;
+        which |=
+            -(sodium_memcmp(hash, s->keys[i], sizeof hash) == 0 && which == 0) & (int)(i + 1);
+    return which;
+}
+
+bool http_access_has_key(const struct http_request *r) {
+    return http_access_key(r) != 0;
 }
 
 unsigned long long http_client(const struct http_request *r) {

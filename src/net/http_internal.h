@@ -51,6 +51,7 @@ struct http_request {
     bool too_large, crowded_out;
     bool trusted; /* it has shown a key, or the server asks for none: what it sends is kept */
     bool counted; /* among the server's requests that run */
+    double begun_s, begun_unix_s;      /* clock, and Unix time: when its head had come */
     struct http_request *next_waiting; /* for a worker; http_workers.c */
 
     atomic_bool dirty; /* the loop is to look at it; seq_cst, before server.woken */
@@ -62,6 +63,8 @@ struct http_request {
     bool broken;    /* and has not got to its end */
     bool completed; /* its connection is done with it */
     bool gone;      /* the client hung up, or is cut off */
+    bool left;      /* before its owner was done with it */
+    struct http_account account;
     void (*on_gone)(void *user);
     void *on_gone_user;
     void (*release)(void *user);
@@ -176,6 +179,8 @@ void http_places_clear(struct http_server *s);
 /* ---- http_access.c ----------------------------------------------------------------------- */
 
 bool http_access_has_key(const struct http_request *r);
+/* Which one, from 1; 0: none. */
+int http_access_key(const struct http_request *r);
 /* The origin whose pages may read what is answered; NULL: none. */
 const char *http_access_origin(const struct http_request *r);
 

@@ -8,9 +8,25 @@
 
 /* ---- beginning and end ------------------------------------------------------------------- */
 
+static void log_request(const struct http_request *r) {
+    const struct http_config *cfg = &r->server->cfg;
+    struct http_record record = {.method = r->head.method != NULL ? r->head.method : "",
+                                 .path = r->head.path != NULL ? r->head.path : "",
+                                 .key = http_access_key(r),
+                                 .status = r->status,
+                                 .left = r->left || r->broken,
+                                 .begun_unix_s = r->begun_unix_s,
+                                 .all_s = clock_s() - r->begun_s,
+                                 .account = r->account};
+    http_client_host(r, record.address, sizeof record.address);
+    cfg->log(&record);
+}
+
 static void request_free(struct http_request *r) {
     struct http_server *s = r->server;
     bool counted = r->counted;
+    if (s->cfg.log != NULL)
+        log_request(r);
     if (r->release != NULL)
         r->release(r->release_user);
     for (size_t i = 0; i < r->n_headers; i++) {
@@ -39,6 +55,8 @@ struct http_request *http_request_new(struct http_server *s, struct http_head *h
     }
     r->server = s;
     r->head = *head;
+    r->begun_s = clock_s();
+    r->begun_unix_s = (double)clock_read_ns(CLOCK_REALTIME) * 1e-9;
     pthread_mutex_init(&r->lock, NULL);
     return r;
 }
@@ -64,6 +82,7 @@ void http_request_tell_gone(struct http_request *r) {
     void (*on_gone)(void *) = r->ended ? NULL : r->on_gone;
     void *user = r->on_gone_user;
     r->on_gone = NULL;
+    r->left = r->left || !r->ended;
     r->gone = true;
     pthread_mutex_unlock(&r->lock);
     if (on_gone != NULL)
@@ -103,6 +122,12 @@ static void unlock_and_wake(struct http_request *r) {
         http_server_wake(r->server);
     }
     unlock_or_free(r);
+}
+
+void http_set_account(struct http_request *r, const struct http_account *a) {
+    pthread_mutex_lock(&r->lock);
+    r->account = *a;
+    pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- what it says ------------------------------------------------------------------------ */

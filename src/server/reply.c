@@ -258,9 +258,21 @@ static void begin_stream(struct reply *r) {
         r->dialect->begin(r);
 }
 
+static void account(struct reply *r) {
+    struct http_account a = {.n_in = 0};
+    struct reply_usage u = reply_usage(r);
+    snprintf(a.name, sizeof a.name, "%s", service_facts(r->service)->name);
+    a.n_in = u.n_prompt;
+    a.n_cached = u.n_cached;
+    a.n_out = u.n_generated;
+    a.first_s = r->choices[0].done.queued_s + r->choices[0].done.prompt_s;
+    http_set_account(r->http, &a);
+}
+
 /* All parts have ended. The last touch of the reply: it may be gone afterwards. */
 static void finish(struct reply *r) {
     const struct dialect *d = r->dialect;
+    account(r);
     bool begun = http_quiet_end(r->http);
     if (r->failed != ST_OK && !begun) {
         reply_error(r->http, d, r->failed, &r->why, "");
