@@ -15,6 +15,7 @@ static int n_prompt, n_generate = 128, n_depth, n_runs = 5;
 static const char *compare_links, *trace;
 
 static const struct cli_option options[] = {
+    CLI_COMMON("prompt,generate,depth,runs,compare-links,json,quiet,ranks,device,nodes"),
     CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20,
             "tokens of the prompt (default 512, or what fits the\n"
             "model's context)"),

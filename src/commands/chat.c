@@ -19,6 +19,8 @@ static bool local_arg;
 static int n_predict = -1;
 
 static const struct cli_option options[] = {
+    CLI_COMMON(
+        "system,predict,quiet,server,api-key,local,ranks,device,nodes,failover,ctx,temp,seed"),
     CLI_ARG_MAY("MODEL", &model_arg,
                 CLI_MODEL_HELP ".\nWith --server: its name there (default: the first)"),
     CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message"),

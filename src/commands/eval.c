@@ -16,6 +16,7 @@ static const char *ids_arg, *logits_arg;
 static int n_greedy;
 
 static const struct cli_option options[] = {
+    CLI_COMMON("ids,greedy,logits,json,quiet,ranks,device,nodes,ctx"),
     CLI_TEXT(0, "ids", "1,2,3", &ids_arg,
              "the tokens to feed; @FILE reads them from FILE (with\n"
              "commas or white space between)"),

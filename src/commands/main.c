@@ -1,6 +1,7 @@
 /* main.c: `lockstep`: the table of subcommands, its help, and settings for all of them:
  * signals, descriptors, the stack. */
 #include "cli/cli.h"
+#include "cli/style.h"
 
 #include "base/file.h"
 #include "base/file_map.h"
@@ -23,37 +24,38 @@ struct subcommand {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *summary; /* NULL: not for people */
+    bool common;         /* lockstep help names it; the others are in lockstep help all */
 };
 
 static const struct subcommand subcommands[] = {
-    {"run", cmd_run, "answers a prompt"},
-    {"chat", cmd_chat, "holds a conversation in the terminal"},
-    {"serve", cmd_serve, "serves the APIs of OpenAI, Anthropic and Ollama over HTTP"},
-    {"eval", cmd_eval, "writes the logits of given tokens, to compare bits"},
-    {"bench", cmd_bench, "measures speed, beside what this machine could do at most"},
-    {"tokenize", cmd_tokenize, "converts text to token ids, and back"},
-    {"template", cmd_template, "renders a model's chat template"},
-    {"grammar", cmd_grammar, "checks a text against a grammar or a JSON schema"},
-    {"plan", cmd_plan, "shows which rank would hold what, from a header alone"},
-    {"inspect", cmd_inspect, "shows what a model file holds"},
-    {"quantize", cmd_quantize, "converts a model file to another weight type"},
-    {"synth", cmd_synth, "writes a model with a true shape and random weights"},
-    {"fabric", cmd_fabric, "measures the links between ranks"},
-    {"devices", cmd_devices, "lists the devices (GPUs) of this machine"},
-    {"node", cmd_node, "makes this machine part of a cluster"},
-    {"nodes", cmd_nodes, "lists the machines of the cluster"},
-    {"models", cmd_models, "lists the models of the cluster"},
-    {"pull", cmd_pull, "downloads a model from Hugging Face's hub"},
-    {"rm", cmd_rm, "removes a model from this machine"},
-    {"verify", cmd_verify, "compares a pulled model with its checksums"},
-    {"fetch", cmd_fetch, "copies a model of the cluster to this machine"},
-    {"up", cmd_up, "lets the nodes of the cluster serve a model together"},
-    {"down", cmd_down, "ends what lockstep up has put up"},
-    {"ps", cmd_ps, "lists the models that run"},
-    {"top", cmd_top, "shows what the cluster does, each second"},
-    {"key", cmd_key, "shows, sets or makes the cluster's key"},
-    {"remote", cmd_remote, NULL},
-    {"worker", cmd_worker, NULL},
+    {"run", cmd_run, "answers a prompt", true},
+    {"chat", cmd_chat, "holds a conversation in the terminal", true},
+    {"serve", cmd_serve, "serves the APIs of OpenAI, Anthropic and Ollama over HTTP", true},
+    {"eval", cmd_eval, "writes the logits of given tokens, to compare bits", false},
+    {"bench", cmd_bench, "measures speed, beside what this machine could do at most", false},
+    {"tokenize", cmd_tokenize, "converts text to token ids, and back", false},
+    {"template", cmd_template, "renders a model's chat template", false},
+    {"grammar", cmd_grammar, "checks a text against a grammar or a JSON schema", false},
+    {"plan", cmd_plan, "shows which rank would hold what, from a header alone", false},
+    {"inspect", cmd_inspect, "shows what a model file holds", false},
+    {"quantize", cmd_quantize, "converts a model file to another weight type", false},
+    {"synth", cmd_synth, "writes a model with a true shape and random weights", false},
+    {"fabric", cmd_fabric, "measures the links between ranks", false},
+    {"devices", cmd_devices, "lists the devices (GPUs) of this machine", false},
+    {"node", cmd_node, "makes this machine part of a cluster", true},
+    {"nodes", cmd_nodes, "lists the machines of the cluster", true},
+    {"models", cmd_models, "lists the models of the cluster", true},
+    {"pull", cmd_pull, "downloads a model from Hugging Face's hub", true},
+    {"rm", cmd_rm, "removes a model from this machine", false},
+    {"verify", cmd_verify, "compares a pulled model with its checksums", false},
+    {"fetch", cmd_fetch, "copies a model of the cluster to this machine", false},
+    {"up", cmd_up, "lets the nodes of the cluster serve a model together", true},
+    {"down", cmd_down, "ends what lockstep up has put up", true},
+    {"ps", cmd_ps, "lists the models that run", true},
+    {"top", cmd_top, "shows what the cluster does, each second", true},
+    {"key", cmd_key, "shows, sets or makes the cluster's key", false},
+    {"remote", cmd_remote, NULL, false},
+    {"worker", cmd_worker, NULL, false},
 };
 
 /* ---- lockstep, lockstep help, lockstep --version ----------------------------------------- */
@@ -72,15 +74,18 @@ static int run(const struct subcommand *sub, int argc, char **argv) {
     return status == 0 && flushed != CLI_GO_ON ? flushed : status;
 }
 
-static void list_commands(const char *format) {
+static void list_commands(bool all) {
     for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
-        if (subcommands[i].summary != NULL)
-            printf(format, subcommands[i].name, subcommands[i].summary);
+        if (subcommands[i].summary != NULL && (all || subcommands[i].common))
+            printf("  %s%-10s%s %s\n", style_text(STDOUT_FILENO, STYLE_NAME),
+                   subcommands[i].name, style_text(STDOUT_FILENO, STYLE_NONE),
+                   subcommands[i].summary);
 }
 
 static const struct {
     const char *name, *what;
 } environment[] = {
+    {"NO_COLOR", "no colours; CLICOLOR_FORCE: also where the output is no terminal"},
     {"LOCKSTEP_ISA",
      "scalar, avx2, avxvnni, avx512, amx, neon or i8mm: the instruction set to use,\n"
      "instead of the best one; never changes the bits"},
@@ -113,14 +118,22 @@ static void list_environment(void) {
     }
 }
 
-static void help(void) {
+static void help(bool all) {
+    const char *bold = style_text(STDOUT_FILENO, STYLE_BOLD);
+    const char *plain = style_text(STDOUT_FILENO, STYLE_NONE);
     printf("lockstep " LOCKSTEP_VERSION
            ": one language model on several ranks, the same bits on any number\n\n"
-           "usage: lockstep COMMAND [arguments] [options]\n\n");
-    list_commands("  %-10s %s\n");
+           "%susage:%s lockstep COMMAND [arguments] [options]\n\n",
+           bold, plain);
+    list_commands(all);
     printf("\nlockstep COMMAND --help says more. For example:\n\n"
-           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n\n"
-           "exit status: " CLI_EXIT_STATUSES "\n\n"
+           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n");
+    if (!all) {
+        printf("\n%slockstep help all%s has the other commands and the environment.\n", bold,
+               plain);
+        return;
+    }
+    printf("\nexit status: " CLI_EXIT_STATUSES "\n\n"
            "environment:\n\n");
     list_environment();
 }
@@ -132,7 +145,10 @@ static void man_page(void) {
            ".SH DESCRIPTION\n"
            "Runs one large language model split over several ranks, and gives the same bits on "
            "any number of them, however the work is split.\n.SH COMMANDS\n");
-    list_commands(".TP\n.BR lockstep\\-%s (1)\n%s\n");
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (subcommands[i].summary != NULL)
+            printf(".TP\n.BR lockstep\\-%s (1)\n%s\n", subcommands[i].name,
+                   subcommands[i].summary);
     printf(".SH ENVIRONMENT\n");
     for (size_t i = 0; i < ARRAY_LEN(environment); i++)
         printf(".TP\n.B %s\n%s\n", environment[i].name, environment[i].what);
@@ -177,11 +193,20 @@ static int unknown_command(const char *name) {
     return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);
 }
 
-/* part: of a command that has some (fabric bench); or NULL. */
-static int help_on(char *name, char *part) {
-    const struct subcommand *sub = find(name);
-    char *argv[] = {name, part != NULL ? part : "--help", part != NULL ? "--help" : NULL, NULL};
-    return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
+/* lockstep help COMMAND [PART] [all]; a PART is of a command that has some (fabric bench). */
+static int help_on(int argc, char **argv) {
+    char *words[6] = {argv[0]};
+    const struct subcommand *sub = find(argv[0]);
+    int n = 1;
+    bool all = argc > 1 && str_eq(argv[argc - 1], "all");
+    if (sub == NULL)
+        return unknown_command(argv[0]);
+    if (argc - all > 1)
+        words[n++] = argv[1];
+    words[n++] = "--help";
+    if (all)
+        words[n++] = "all";
+    return run(sub, n, words);
 }
 
 /* The starter of the command may have closed descriptor 0, 1 or 2. Then the first file or
@@ -210,7 +235,7 @@ static int run_command(int argc, char **argv) {
     float_env_begin(&loaders);
     launch_from_lockstep();
     if (argc < 2) {
-        help();
+        help(false);
         return 2;
     }
     const char *name = argv[1];
@@ -225,10 +250,12 @@ static int run_command(int argc, char **argv) {
     }
     if (str_starts(name, CLI_COMPLETION))
         return completion(argv[1]);
-    if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
-        if (argc > 2)
-            return help_on(argv[2], argv[3]);
-        help();
+    if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h") ||
+        str_eq(name, "--help-all")) {
+        bool all = str_eq(name, "--help-all") || (argc > 2 && str_eq(argv[2], "all"));
+        if (argc > 2 && !all)
+            return help_on(argc - 2, argv + 2);
+        help(all);
         return printed();
     }
     const char *level = env_get("LOCKSTEP_LOG");

@@ -15,6 +15,8 @@ static int n_predict = -1;
 static bool raw, chat, ignore_end;
 
 static const struct cli_option options[] = {
+    CLI_COMMON(
+        "prompt,file,predict,system,json,quiet,ranks,device,nodes,failover,ctx,temp,seed"),
     CLI_TEXT('p', "prompt", "TEXT", &prompt_arg,
              "the prompt; without -p and -f it is read from stdin"),
     CLI_TEXT('f', "file", "FILE", &file_arg, "reads the prompt from FILE"),

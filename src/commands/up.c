@@ -35,6 +35,7 @@ static bool json;
         CLI_FLAG(0, "json", &json, "what became of it, as JSON")
 
 static const struct cli_option up_options[] = {
+    CLI_COMMON("node,port,alias,api-key-file,insecure,log-requests,kv-memory,nodes,device,ctx"),
     ASK_OPTIONS,
     CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "of every node (default 8080)"),
     CLI_WITHOUT("host,port,ranks,hosts,join,rank,secret-file,rdma-matrix"),

@@ -16,7 +16,7 @@ up=("$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256)
 refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
 "$LOCKSTEP" key >/dev/null 2>&1
 refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
-"$LOCKSTEP" up --help | grep -qE -- "--(ranks|host|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
+"$LOCKSTEP" up --help all | grep -qE -- "--(ranks|host|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
 "$LOCKSTEP" up --help | grep -A1 -e "--port" | grep -q "any free" && fail "up --help offers a port that up refuses"
 "$LOCKSTEP" up --help | grep -q -- "--port" || fail "up --help does not tell of --port"
 "$LOCKSTEP" up --help | grep -q -- "--nodes" || fail "up --help does not tell of --nodes"

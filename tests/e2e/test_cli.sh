@@ -21,7 +21,7 @@ accept() {
 }
 
 # ---- help ---------------------------------------------------------------------------------------
-accept help
+accept help all
 commands=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' "$work/out")
 [ "$(echo "$commands" | wc -w)" -ge 8 ] || fail "lockstep help lists: $commands"
 for command in $commands; do
@@ -37,6 +37,28 @@ accept --version
 grep -Eq '^lockstep [0-9.]+ \((with|without) shaders\)$' "$work/out" || fail "--version says '$(cat "$work/out")'"
 accept help run
 grep -q -- --ranks "$work/out" || fail "help run does not name --ranks"
+# Two levels: what one needs, and the rest.
+grep -q -- --rdma-matrix "$work/out" && fail "help run has everything"
+grep -Eq "^lockstep run --help all has [0-9]+ more options.$" "$work/out" || fail "help run does not say that there is more"
+for words in "run --help all" "run --help-all" "help run all"; do
+    accept $words
+    grep -q -- --rdma-matrix "$work/out" || fail "lockstep $words does not have everything"
+    grep -q "more options" "$work/out" && fail "lockstep $words says that there is more"
+done
+accept help fabric bench all
+accept help
+grep -q "^  chat " "$work/out" && ! grep -q "^  quantize " "$work/out" && grep -q "^lockstep help all has" "$work/out" || fail "help lists $(cat "$work/out")"
+accept help all
+grep -q "^  quantize " "$work/out" && grep -q "NO_COLOR" "$work/out" || fail "help all lists $(cat "$work/out")"
+LC_ALL=C grep -q $'\x1b' "$work/out" && fail "help has escape sequences in a file"
+CLICOLOR_FORCE=1 "$LOCKSTEP" run --help | LC_ALL=C grep -q $'\x1b\[1musage:' || fail "CLICOLOR_FORCE"
+CLICOLOR_FORCE=1 NO_COLOR=1 "$LOCKSTEP" run --help | LC_ALL=C grep -q $'\x1b' && fail "NO_COLOR"
+# What --help has is an option: a list of the common ones names no other.
+for command in run chat serve eval bench up; do
+    n=$("$LOCKSTEP" $command --help | sed -n 's/.* has \([0-9]*\) more options.$/\1/p')
+    short=$("$LOCKSTEP" $command --help | grep -cE '^  (-[a-zA-Z], )?--') all=$("$LOCKSTEP" $command --help all | grep -cE '^  (-[a-zA-Z], )?--')
+    [ "${n:-0}" -gt 0 ] && [ $((short + n)) = "$all" ] || fail "$command --help: $short and ${n:-no} more are not $all"
+done
 
 # ---- devices ------------------------------------------------------------------------------------
 LOCKSTEP_VULKAN_LIB=$work/none.so accept devices

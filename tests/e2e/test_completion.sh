@@ -35,8 +35,8 @@ expect bench,doctor lockstep fabric ""
 expect --rounds lockstep fabric bench --rou
 expect "" lockstep nosuch --
 # Each command, each option that its help names.
-for command in $("$LOCKSTEP" help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
-    "$LOCKSTEP" "$command" --help | grep -oE '^  (-[a-zA-Z], )?--[a-z0-9-]+' | grep -oE -- '--.*' | sort >"$work/want"
+for command in $("$LOCKSTEP" help all | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+    "$LOCKSTEP" "$command" --help all | grep -oE '^  (-[a-zA-Z], )?--[a-z0-9-]+' | grep -oE -- '--.*' | sort >"$work/want"
     ask lockstep "$command" -- | grep -v '^-.$' >"$work/got"
     cmp -s "$work/want" "$work/got" || fail "bash, $command: $(diff "$work/want" "$work/got")"
 done

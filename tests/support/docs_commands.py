@@ -108,7 +108,7 @@ def help_of(words):
     """The --help of a lockstep command line, of `fabric bench` where it has a part."""
     key = (words[0], words[1]) if words[0] == "fabric" and len(words) > 1 and words[1][0] != "-" else (words[0],)
     if key not in helps:
-        made = subprocess.run(["lockstep", *key, "--help"], capture_output=True, text=True, timeout=60)
+        made = subprocess.run(["lockstep", *key, "--help", "all"], capture_output=True, text=True, timeout=60)
         helps[key] = made.stdout if made.returncode == 0 else None
     return helps[key]
 
@@ -239,7 +239,7 @@ def check_running_text(page, text, options):
 
 def main():
     global SUBCOMMANDS
-    general = subprocess.run(["lockstep", "help"], capture_output=True, text=True, timeout=60).stdout
+    general = subprocess.run(["lockstep", "help", "all"], capture_output=True, text=True, timeout=60).stdout
     SUBCOMMANDS = set(re.findall(r"(?m)^  ([a-z]+)  ", general)) | UNLISTED
     lines = []
     for page in PAGES:
