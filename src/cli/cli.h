@@ -66,10 +66,10 @@ int cmd_remote(int argc, char **argv);
  *     if (status != CLI_GO_ON)
  *         return status;
  *
- * The table is the help text too (--help, and --help all; --help-man writes a man page, --help-completion=SHELL
- * what a shell completes by). Values may be written --ctx 512, --ctx=512, -n 5 and -n5; "--"
- * ends the options. Each `out` keeps its value (the default) unless the option is given; a later
- * one wins. Text stays argv's own memory, but what a find() gives. */
+ * The table is the help text too (--help, and --help all; --help-man writes a man page,
+ * --help-completion=SHELL what a shell completes by). Values may be written --ctx 512, --ctx=512,
+ * -n 5 and -n5; "--" ends the options. Each `out` keeps its value (the default) unless the option
+ * is given; a later one wins. Text stays argv's own memory, but what a find() gives. */
 enum cli_kind {
     CLI_KIND_END,
     CLI_KIND_HEADING, /* name: a title in the help text */

@@ -1,4 +1,5 @@
-/* serve_log.c: The lines of lockstep serve --log-requests: one for each request, as text or JSON. */
+/* serve_log.c: The lines of lockstep serve --log-requests: one for each request, as text or
+ * JSON. */
 #include "base/printable.h"
 #include "base/util.h"
 #include "commands/serve.h"
