@@ -163,11 +163,12 @@ await check("a model is put up on some of the machines", async (page, cluster) =
   await dialog.getByRole("alert").getByText("no machine has a model named no such model").waitFor();
   await dialog.getByRole("combobox").fill("phi-4-Q4_K_M");
   await dialog.getByText("8.9 GB, on rack, desk").waitFor();
+  await dialog.getByLabel("Name in the APIs").fill("phi");
   await dialog.getByRole("checkbox", { name: "barn" }).press(" ");
   await hasNoFindings(page);
   await dialog.getByRole("button", { name: "Put up" }).press("Enter");
   await dialog.waitFor({ state: "detached" });
-  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "phi-4-Q4_K_M", nodes: "attic,cellar,desk,loft,rack,shelf" }]);
+  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "phi-4-Q4_K_M", name: "phi", nodes: "attic,cellar,desk,loft,rack,shelf" }]);
   assert.equal(await focused(page), "Put a model up");
 });
 await check("who may not change the cluster has no buttons for it, but may show the token", async (page, cluster) => {
@@ -220,7 +221,7 @@ for (const colorScheme of ["light", "dark"]) {
   }, { colorScheme, viewport: { width: 360, height: 740 } });
 }
 await check("who wants less motion has none", async (page) => {
-  assert.equal(await page.locator(".machine").first().evaluate((e) => getComputedStyle(e).transitionProperty), "none");
+  assert.equal(await page.locator(".stack i").first().evaluate((e) => getComputedStyle(e).transitionProperty), "none");
 }, { reducedMotion: "reduce" });
 
 await browser.close();

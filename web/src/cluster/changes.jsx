@@ -156,10 +156,11 @@ function Down({ watch, deployment: d, onClose }) {
 
 function Up({ watch, cluster, onClose }) {
   const [model, setModel] = useState("");
+  const [name, setName] = useState("");
   const [left, setLeft] = useState([]);
   const names = namesOf(cluster);
   const found = cluster.models.find((m) => m.name === model);
-  const body = { model: model.trim(), ...without(names, left) };
+  const body = { model: model.trim(), ...(name.trim() ? { name: name.trim() } : {}), ...without(names, left) };
   const ready = body.model !== "" && left.length < names.length;
   return (
     <Dialog title="Put a model up" action="Put up" ready={ready} home={TITLE} onDo={() => watch.change("up", body)} onClose={onClose}>
@@ -175,6 +176,10 @@ function Up({ watch, cluster, onClose }) {
       <p class="hint">
         {found ? `${bytes(found.bytes)}, on ${found.nodes.join(", ")}` : "The name of a model that a machine of the cluster has."}
       </p>
+      <label>
+        Name in the APIs
+        <input placeholder="the model's" autocomplete="off" spellcheck={false} value={name} onInput={(e) => setName(e.target.value)} />
+      </label>
       <Among legend="Machines that may take part" names={names} left={left} onLeft={setLeft} />
       <p class="hint">The machines measure themselves, and take the fastest placement that fits.</p>
     </Dialog>

@@ -156,7 +156,8 @@ export function shareOf(worker, deployment) {
     if (!part) return null;
     const [begin, end] = part;
     if (begin === 0 && end === total) return `all ${total} ${name}`;
-    return `${name} ${begin}\u2013${end - 1}${total ? ` of ${total}` : ""}`;
+    const which = end - begin === 1 ? `${name.slice(0, -1)} ${begin}` : `${name} ${begin}\u2013${end - 1}`;
+    return `${which}${total ? ` of ${total}` : ""}`;
   };
   return [worker.parts, range("layers", worker.layers, deployment?.layers), range("heads", worker.heads, deployment?.heads)].filter(Boolean);
 }

@@ -116,6 +116,7 @@ test("shares are said from the first to the last", () => {
   const share = { parts: "stage 1 of 2", layers: [0, 44], heads: [0, 64] };
   assert.deepEqual(shareOf(share, { layers: 80, heads: 64 }), ["stage 1 of 2", "layers 0\u201343 of 80", "all 64 heads"]);
   assert.deepEqual(shareOf({ layers: [4, 8] }, undefined), ["layers 4\u20137"]);
+  assert.deepEqual(shareOf({ layers: [3, 4] }, { layers: 4 }), ["layer 3 of 4"]);
 });
 
 test("numbers in words", () => {

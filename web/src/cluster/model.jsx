@@ -60,7 +60,7 @@ function factsOf(d, cluster) {
     d.left_out && `${d.left_out} left out`,
     able.length > 0 && `${able.join(", ")} could take over`,
     d.absent.length > 0 && `without ${d.absent.join(", ")}`,
-    ...d.silent.map((s) => `${s.node ?? s} is silent${s.sentence ? `: ${s.sentence}` : ""}`),
+    ...d.silent.filter((s) => s.sentence).map((s) => `not at ${s.node}: ${s.sentence}`),
   ].filter(Boolean);
 }
 
