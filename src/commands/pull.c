@@ -13,7 +13,7 @@
 
 static const char *name, *revision = "main", *nodes;
 static bool json, list;
-static int silence_s = 30;
+static int silence_s = 30, n_connections = 4;
 
 static const struct cli_option options[] = {
     CLI_ARG("NAME", &name, "ORG/REPO, ORG/REPO:QUANT or ORG/REPO:FILE, with or without hf:"),
@@ -23,6 +23,8 @@ static const struct cli_option options[] = {
     CLI_TEXT(0, "nodes", "LIST", &nodes,
              "these machines of the cluster get it from this one while it\n"
              "comes: names with commas between them, or all"),
+    CLI_INT(0, "connections", "N", &n_connections, 1, 16,
+            "how many connections a file of 64 MiB and more comes over\n(default 4)"),
     CLI_INT(0, "timeout", "S", &silence_s, 1, 3600,
             "seconds without a byte after which a connection is begun anew\n(default 30)"),
     CLI_FLAG(0, "json", &json,
@@ -200,7 +202,8 @@ int cmd_pull(int argc, char **argv) {
                                           .token =
                                               hub_token(token, sizeof token) ? token : NULL,
                                           .certificates = env_get("SSL_CERT_FILE"),
-                                          .silence_s = silence_s};
+                                          .silence_s = silence_s,
+                                          .n_connections = n_connections};
     if (st == ST_OK)
         st = list ? list_models(&which, &settings, &err) : pull(&which, &settings, &err);
     if (st == ST_CANCELLED)

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/util.h"
 #include "hub/checksum.h"
+#include "hub/pieces.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +52,7 @@ struct pulling {
     const struct hub_name *name;
     const struct progress *progress;
     struct hub_connection *connection;
+    const struct hub_settings *settings;
     const struct hub_files *files;
     char folder[PATH_MAX];
     uint64_t total, done; /* done: of files before this one */
@@ -126,7 +128,7 @@ static enum status fetch_rest(struct pulling *p, bool *is_right, struct err *err
                              .take = take,
                              .restart = restart,
                              .user = p};
-    TRY(hub_download(p->connection, &d, err));
+    TRY(hub_download_pieces(p->connection, p->settings, &d, err));
     hub_checksum_end(&p->sum, is);
     *is_right = str_eq(is, p->file->hash);
     return ST_OK;
@@ -307,6 +309,7 @@ enum status hub_pull_listed(const struct hub_name *name, const struct hub_settin
     struct hub_settings own = *settings;
     own.go_on = is_wanted;
     own.user = &p;
+    p.settings = &own;
     TRY(hub_open(&p.connection, &own, err));
     enum status st = pull_chosen(&p, files, revision, out, err);
     hub_close(p.connection);

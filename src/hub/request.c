@@ -41,8 +41,10 @@ struct hub_connection {
     bool given_up;
     enum status st; /* of take() and restart() */
     struct err err;
-    char code[64];                /* X-Error-Code */
-    char linked[96];              /* X-Linked-ETag, without quotes */
+    char code[64];   /* X-Error-Code */
+    char linked[96]; /* X-Linked-ETag, without quotes */
+    char *
+        direct; /* owned: where the last part of this file came from; NULL: by the hub's word */
     uint64_t range_at, range_all; /* Content-Range */
     bool has_range;
 };
@@ -70,6 +72,10 @@ static long status_of(struct hub_connection *c) {
     return status;
 }
 
+static uint64_t end_of(const struct hub_download *d) {
+    return d->end != 0 ? d->end : d->bytes;
+}
+
 /* Before the first byte of a file: does it begin where it should? */
 static enum status begin_body(struct hub_connection *c) {
     struct hub_download *d = c->download;
@@ -78,6 +84,9 @@ static enum status begin_body(struct hub_connection *c) {
         (c->range_at != d->at || c->range_all != d->bytes))
         return err_set(&c->err, ST_IO,
                        "%s: the host sends another part of %s than was asked for", c->repo,
+                       c->file);
+    if (status_of(c) == 200 && d->end != 0)
+        return err_set(&c->err, ST_UNSUPPORTED, "%s: the host sends no parts of %s", c->repo,
                        c->file);
     if (status_of(c) == 200 && d->at > 0) {
         TRY(d->restart(d->user, &c->err));
@@ -95,7 +104,7 @@ static size_t on_bytes(char *bytes, size_t size, size_t n, void *user) {
         return c->text.len + all <= REPLY_MAX && buf_add(&c->text, bytes, all) ? all : 0;
     if (!c->begun)
         c->st = begin_body(c);
-    if (c->st == ST_OK && all > d->bytes - d->at)
+    if (c->st == ST_OK && all > end_of(d) - d->at)
         c->st = err_set(&c->err, ST_IO, "%s: the host sends more of %s than it has", c->repo,
                         c->file);
     if (c->st == ST_OK)
@@ -240,6 +249,7 @@ void hub_close(struct hub_connection *c) {
         curl_easy_cleanup(c->curl);
     curl_slist_free_all(c->with_token);
     buf_free(&c->text);
+    mem_free(c->direct);
     mem_free(c);
 }
 
@@ -328,15 +338,19 @@ static enum status say_status(struct hub_connection *c, bool *again, struct err 
 /* ---- one request ---------------------------------------------------------------------------- */
 
 static bool prepare(struct hub_connection *c, const char *url) {
-    char origin[512], range[40];
+    char origin[512], range[48];
     const struct hub_download *d = c->download;
     c->own = origin_of(url, origin, sizeof origin) && str_eq(origin, c->origin);
-    c->ranged = d != NULL && d->at > 0;
+    c->ranged = d != NULL && (d->at > 0 || d->end != 0);
     c->begun = c->has_range = false;
     c->st = ST_OK;
     c->code[0] = c->why[0] = '\0';
     buf_clear(&c->text);
-    snprintf(range, sizeof range, "%llu-", c->ranged ? (unsigned long long)d->at : 0ull);
+    if (c->ranged && d->end != 0)
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)d->at,
+                 (unsigned long long)d->end - 1);
+    else if (c->ranged)
+        snprintf(range, sizeof range, "%llu-", (unsigned long long)d->at);
     return curl_easy_setopt(c->curl, CURLOPT_URL, url) == CURLE_OK &&
            curl_easy_setopt(c->curl, CURLOPT_HTTPHEADER, c->own ? c->with_token : NULL) ==
                CURLE_OK &&
@@ -369,7 +383,8 @@ static enum status once(struct hub_connection *c, const char *url, char **next, 
         *next = mem_strdup(to);
         return *next != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory to ask a hub");
     }
-    if (status == 416 && c->download != NULL) { /* what is here is not a beginning of it */
+    if (status == 416 && c->download != NULL &&
+        c->download->end == 0) { /* what is here is not a beginning of it */
         *again = true;
         TRY(c->download->restart(c->download->user, err));
         c->download->at = 0;
@@ -379,16 +394,30 @@ static enum status once(struct hub_connection *c, const char *url, char **next, 
     return status == 200 || status == 206 ? ST_OK : say_status(c, again, err);
 }
 
+/* Of a file in parts: the hub is asked once where it lies. url is given away. */
+static void keep_direct(struct hub_connection *c, char *url) {
+    mem_free(c->direct);
+    c->direct = url;
+}
+
 static enum status follow(struct hub_connection *c, const char *first, bool *again,
                           struct err *err) {
-    char *url = mem_strdup(first);
+    bool in_parts = c->download != NULL && c->download->end != 0;
+    bool directly = in_parts && c->direct != NULL;
+    char *url = mem_strdup(directly ? c->direct : first);
     c->linked[0] = '\0';
     for (int i = 0; i <= REDIRECTS_MAX && url != NULL; i++) {
         char *next = NULL;
         enum status st = once(c, url, &next, again, err);
-        mem_free(url);
-        if (st != ST_OK || next == NULL)
+        if (st != ST_OK || next == NULL) {
+            *again |= st != ST_OK && directly; /* the address has expired, perhaps */
+            bool keeps = st == ST_OK && in_parts && !c->own;
+            keep_direct(c, keeps ? url : NULL);
+            if (!keeps)
+                mem_free(url);
             return st;
+        }
+        mem_free(url);
         url = next;
     }
     mem_free(url);
@@ -421,7 +450,7 @@ static enum status ask(struct hub_connection *c, const char *url, struct err *er
         bool again = false;
         uint64_t before = d != NULL ? d->at : 0;
         enum status st = follow(c, url, &again, err);
-        if (st == ST_OK && d != NULL && d->at < d->bytes) {
+        if (st == ST_OK && d != NULL && d->at < end_of(d)) {
             again = true;
             st = err_set(err, ST_IO, "%s: %s ends early", c->repo, c->file);
         }
@@ -475,7 +504,7 @@ static void add_escaped(struct hub_connection *c, struct buf *url, const char *n
 
 enum status hub_download(struct hub_connection *c, struct hub_download *d, struct err *err) {
     struct buf url = {.len = 0};
-    if (d->at == d->bytes)
+    if (d->at == end_of(d))
         return ST_OK;
     c->repo = d->repo;
     c->file = d->file;

@@ -32,6 +32,7 @@ struct hub_settings {
      * while it has nothing more, for as long as it is there. */
     const char *pin;
     int silence_s;             /* after which a silent host is given up */
+    int n_connections;         /* that a large file comes over (pieces.h); 0: one */
     bool (*go_on)(void *user); /* asked several times a second; false: enough. May be NULL */
     void *user;
 };
@@ -53,9 +54,11 @@ struct hub_download {
     const char *hash; /* what its content is called; the hub must agree if it says it */
     uint64_t bytes;   /* all of it */
     uint64_t at;      /* bytes that are here; goes on */
+    uint64_t end;     /* not 0: only those before this one, of which the first is `at` */
     /* The next bytes. */
     enum status (*take)(void *user, const void *bytes, size_t n, struct err *err);
-    /* The host sends all from the start: forget what is here. */
+    /* The host sends all from the start: forget what is here. Not called where `end` is given:
+     * then a host that sends no parts is ST_UNSUPPORTED. */
     enum status (*restart)(void *user, struct err *err);
     void *user;
 };

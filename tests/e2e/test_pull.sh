@@ -56,6 +56,37 @@ grep -q "storage.*token=yes" hub/log && fail "the storage got a token"
 
 pull --list org/tiny && grep -Eq "^Q4_K_M +5.84 MB$" out && [ "$(wc -l <out)" = 2 ] || fail "--list: $(cat out err)"
 
+# ---- a large file over several connections: each asks the hub once where it lies, and each byte comes once
+mkdir -p hub/repos/org/large
+head -c 70000000 /dev/urandom >hub/repos/org/large/large-F16.gguf # four pieces of 16 MiB, and some
+fresh large
+printf 'cut 1000000\ncut 0\ncut 3000000\n' >hub/mode
+pull org/large --connections 3 || fail "over three connections: $(cat err)"
+cmp -s "$(cat out)" hub/repos/org/large/large-F16.gguf || fail "over three connections: not the same file"
+[ "$(served)" = 70000000 ] || fail "over three connections: $(served) bytes were served, of 70000000"
+[ "$(grep -c 'storage.*range=bytes=[0-9]*-[0-9]' hub/log)" = 8 ] || fail "five pieces, three cuts: $(cat hub/log)"
+[ "$(grep -c 'hub.*/resolve/' hub/log)" -le 6 ] || fail "the hub was asked again and again: $(cat hub/log)"
+fresh killed-large # what has come in order stays
+echo "slow 15000000" >hub/mode
+"$LOCKSTEP" pull org/large >out 2>err </dev/null &
+pulling=$!
+part=$(blobs large)/$(sha256sum hub/repos/org/large/large-F16.gguf | cut -d' ' -f1).incomplete
+some() { [ "$(stat -c %s "$part" 2>/dev/null || echo 0)" -ge 16777216 ]; }
+within 60 some || fail "no piece has come: $(cat err)"
+kill -9 $pulling && wait $pulling 2>/dev/null
+n=$(stat -c %s "$part")
+cmp -s -n "$n" "$part" hub/repos/org/large/large-F16.gguf || fail "what is here is not its beginning"
+: >hub/mode
+before=$(cat hub/served)
+pull org/large || fail "after a kill: $(cat err)"
+[ "$(served)" = $((70000000 - n)) ] || fail "after a kill: $(served) bytes came, of $((70000000 - n))"
+fresh whole-large # a host that sends no parts
+for i in 1 2 3 4 5 6 7 8; do echo whole; done >hub/mode
+pull org/large && cmp -s "$(cat out)" hub/repos/org/large/large-F16.gguf || fail "without parts: $(cat err)"
+fresh few
+pull org/large --connections 1 && [ "$(grep -c 'storage' hub/log)" = 1 ] || fail "over one connection: $(cat err hub/log)"
+rm -r hub/repos/org/large large killed-large whole-large few
+
 # ---- cut ten times: each byte comes once
 fresh cuts
 for i in {1..10}; do echo "cut $((i * 40000))"; done >hub/mode

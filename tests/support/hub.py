@@ -94,14 +94,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def send_file(self, path, weights):
         global served
         data, start, status = open(path, "rb").read(), 0, 200
+        stop = len(data)
         if take_mode("wrong"):
             data = data[:-1] + bytes([data[-1] ^ 1])
         asked = self.headers.get("Range")
         if asked and not take_mode("whole"):
-            start, status = int(asked.split("=")[1].rstrip("-")), 206
+            start, last = asked.split("=")[1].split("-")
+            start, stop, status = int(start), int(last) + 1 if last else len(data), 206
             if start >= len(data):
                 return self.say(416, Content_Range=f"bytes */{len(data)}")
-        body, end = data[start:], None
+        body, end = data[start:stop], None
         cut = take_mode("cut", "stall")
         if cut:
             end = int(cut[1]) if cut[0] == "cut" else 1000
@@ -109,7 +111,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("ETag", '"' + hashlib.md5(data).hexdigest() + '"')
         self.send_header("Accept-Ranges", "bytes")
         if status == 206:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            self.send_header("Content-Range", f"bytes {start}-{min(stop, len(data)) - 1}/{len(data)}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         body = body[:end]
