@@ -424,8 +424,8 @@ static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     want(lay, &b->gate, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
     want(lay, &b->up, DEVICE_FFN_TOKENS * b->ld_ff, sizeof(float));
     want(lay, &b->matrices, n_layers * 3 * m->hp->moe.n_experts, sizeof *b->matrices);
-    want(lay, &b->routing, MOE_FEW * (m->moe.ld_logits + TILE_ROWS + 1), sizeof(float));
-    want(lay, &b->choices, (size_t)MOE_FEW * m->hp->moe.n_used, sizeof *b->choices);
+    want(lay, &b->routing, device_routing_floats(m), sizeof(float));
+    want(lay, &b->choices, DEVICE_FFN_TOKENS, sizeof *b->choices);
     lay->inner = false;
     want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
     want(lay, &b->token_pages, n_layers * n, sizeof *b->token_pages);

@@ -203,9 +203,9 @@ struct device_buffers {
     float *embeddings;             /* [n, n_embd] for x, which is the device's alone; or NULL */
     float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */
     size_t ld_ff;
-    /* Experts that the device chooses, of MOE_FEW tokens at most: the matrices, [n_layers, 3,
-     * n_experts] of gate, up and down; routers' logits, [MOE_FEW, ld_logits + TILE_ROWS] with the
-     * shared experts' as the last tile, and then the weights of these, [MOE_FEW]. */
+    /* Experts that the device chooses, of few tokens (device_few()): the matrices, [n_layers, 3,
+     * n_experts] of gate, up and down; routers' logits, [few, ld_logits + TILE_ROWS] with the
+     * shared experts' as the last tile, and then the weights of these, [few]. */
     struct shaders_matrix *matrices;
     float *routing;
     struct choice *choices;

@@ -24,7 +24,7 @@ struct shaders_chosen moe_chosen(const struct forward_pass *r, const struct choi
 }
 
 static float *shared_weights(const struct model *m) {
-    return m->on_device.routing + MOE_FEW * (m->moe.ld_logits + TILE_ROWS);
+    return m->on_device.routing + device_few(&m->hp->moe) * (m->moe.ld_logits + TILE_ROWS);
 }
 
 static void record_choice(const struct forward_pass *r, const struct moe_weights *w) {
@@ -116,7 +116,7 @@ bool moe_on_device(struct forward_pass *r, struct pool *pool, const struct layer
     const uint32_t n = r->step->n_tokens, layer = (uint32_t)(lw - m->w.layers);
     const struct shaders_chosen c = moe_chosen(r, m->on_device.choices);
     if (!on_device(r) || !device_chooses(m->hp, m->share->layer_begin + layer) ||
-        c.begin >= c.end || n > MOE_FEW || n * c.n_used > DEVICE_FFN_TOKENS)
+        c.begin >= c.end || r->sharded || n > device_few(&m->hp->moe))
         return false;
     if (device_records(pool))
         record(r, lw->moe, &c, matrices_of(m, layer));

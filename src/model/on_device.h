@@ -56,14 +56,22 @@ bool device_keeps_stream(const struct model *m);
 /* Embeddings that the host wrote, to where the device keeps the residual stream. */
 void device_take_embeddings(struct forward_pass *r, struct pool *pool);
 
-/* Whether a device chooses the experts of a layer itself, of few tokens. */
-bool device_chooses(const struct hparams *hp, uint32_t layer);
-
 /* Opening: what it needs of the step's buffers, and the memory that it shares with the device. */
 #define DEVICE_FFN_TOKENS (16 * ACT_GROUP) /* that go through an FFN's middle together */
 enum status device_share_memory(struct model *m, struct err *err);
 /* Where the experts' matrices are on the device, in a buffer that it does not share yet. */
 void moe_share_matrices(struct model *m);
 void device_leave_memory(struct model *m);
+
+/* Whether a device chooses the experts of a layer itself; of how many tokens at most: an expert
+ * is read for each of its tokens, seldom several if there are as many experts as choices. */
+bool device_chooses(const struct hparams *hp, uint32_t layer);
+static inline uint32_t device_few(const struct moe_params *p) {
+    const uint32_t n_used = MAX(p->n_used, 1u);
+    return MIN(MAX(MOE_FEW * n_used, p->n_experts), (uint32_t)DEVICE_FFN_TOKENS) / n_used;
+}
+static inline size_t device_routing_floats(const struct model *m) {
+    return device_few(&m->hp->moe) * (m->moe.ld_logits + TILE_ROWS + 1);
+}
 
 #endif

@@ -564,6 +564,64 @@ static void experts_are_chosen_alike(void **state) {
         check_route(on, n);
 }
 
+/* As each choice by itself, and what is not held as nothing: inputs of several groups of tokens. */
+static void check_chosen(struct on *on, enum qtype type, uint32_t n_tokens) {
+    enum { EXPERTS = 5, USED = 3, COLS = 512, N_ROWS = 40, LD = 48, SEGMENT = 64 };
+    const uint32_t n = n_tokens * USED;
+    struct wmat experts[EXPERTS];
+    struct shaders_matrix *matrices = take(on, sizeof *matrices * EXPERTS);
+    struct choice *choices = take(on, n * sizeof *choices);
+    float *x = take(on, (size_t)n * COLS * 4), *got = take(on, (size_t)n * LD * 4);
+    int64_t *sums = take(on, (size_t)n_tokens * LD * 8);
+    float *want = take(on, (size_t)n * LD * 4);
+    int64_t *want_sums = take(on, (size_t)n_tokens * LD * 8);
+    const struct act a = take_act(on, act_kind_for(type), n_tokens, COLS),
+                     b = take_act(on, act_kind_for(type), n, COLS),
+                     one = take_act(on, act_kind_for(type), 1, COLS);
+    samples_mild(x, (size_t)n * COLS, n);
+    definition()->act_pack(&a, x, COLS, 0, COLS / ACT_BLOCK);
+    definition()->act_pack(&b, x, COLS, 0, COLS / ACT_BLOCK);
+    memset(got, 0, (size_t)n * LD * 4), memset(want, 0, (size_t)n * LD * 4);
+    memset(sums, 0, (size_t)n_tokens * LD * 8), memset(want_sums, 0, (size_t)n_tokens * LD * 8);
+    for (uint32_t e = 0; e < EXPERTS; e++) {
+        experts[e] = wmat_shape(type, e == 3 ? 0 : N_ROWS, COLS, 0);
+        uint8_t *tiles = take(on, wmat_bytes(&experts[e]));
+        samples_tiles(&experts[e], tiles, e);
+        experts[e].tiles = tiles;
+        experts[e].scale = type == QT_NVFP4 ? 0.01f * (float)(e + 1) : 1.0f;
+        matrices[e] = shaders_matrix(on->s, &experts[e]);
+    }
+    for (uint32_t i = 0, token; i < n; i++) {
+        choices[i] = (struct choice){(7 * i + i / USED) % EXPERTS, 1};
+        const struct wmat *w = &experts[choices[i].expert];
+        token = i / USED;
+        definition()->act_pack(&one, x + (size_t)token * COLS, COLS, 0, COLS / ACT_BLOCK);
+        definition()->matmul(w, &one, want + (size_t)i * LD, LD, 0, wmat_n_tiles(w));
+        definition()->act_pack(&one, x + (size_t)i * COLS, COLS, 0, COLS / ACT_BLOCK);
+        definition()->matmul_fixed(w, &one, want_sums, LD, &token, SEGMENT, 0, wmat_n_tiles(w));
+    }
+    const struct shaders_chosen c = {choices, n_tokens, USED, 0, EXPERTS};
+    shaders_chosen_matmul(on->s, &c, matrices, experts, &a, (struct rows){got, LD}, false);
+    shaders_chosen_matmul_fixed(on->s, &c, matrices, experts, &b, sums, LD, SEGMENT, false);
+    finish(on);
+    compare(on, got, want, (size_t)n * LD, qtype_info(type)->name);
+    compare_bytes(on, sums, want_sums, (size_t)n_tokens * LD * 8, qtype_info(type)->name);
+    on->used = 0;
+}
+
+static void experts_are_read_by_choice(void **state) {
+    (void)state;
+    static const enum qtype types[VARIANTS] = {QT_NVFP4, QT_F16, QT_Q4_K};
+    struct err err = {0};
+    for (size_t i = 0; i < VARIANTS; i++) {
+        if (shaders_prepare(devices[i].s, types[i], &err) != ST_OK)
+            fail_msg("without %s: %s", without[i], err.text);
+        check_chosen(&devices[i], types[i], 1);
+        check_chosen(&devices[i], types[i], 13);
+        check_chosen(&devices[i], types[i], 26);
+    }
+}
+
 static void large_mixtures_are_not_a_device_s(void **state) {
     (void)state;
     struct router r = router_of(4);
@@ -626,6 +684,7 @@ int main(void) {
         cmocka_unit_test(the_cache_and_attention_are_alike),
         cmocka_unit_test(products_are_alike),
         cmocka_unit_test(experts_are_chosen_alike),
+        cmocka_unit_test(experts_are_read_by_choice),
         cmocka_unit_test(large_mixtures_are_not_a_device_s),
         cmocka_unit_test(a_device_with_a_fault_is_refused),
     };
