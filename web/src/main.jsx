@@ -1,7 +1,5 @@
-// main.jsx: puts the page into the document, in place of what is seen until the program has come.
+// main.jsx: puts the page into the document.
 import { render } from "preact";
 import { App } from "./app.jsx";
 
-const root = document.getElementById("root");
-root.replaceChildren();
-render(<App />, root);
+render(<App />, document.getElementById("root"));
