@@ -54,11 +54,12 @@ async function asset(name, libraries) {
 
 async function page(assets) {
   const style = await bundle("src/page.css");
+  const early = await bundle("src/early.js");
   const paths = assets.map(({ name, path }) => [`globalThis.LOCKSTEP_PATH_${name.toUpperCase()}`, JSON.stringify(path)]);
   const script = licenses(["preact", "marked", "dompurify"]) + (await bundle("src/main.jsx", Object.fromEntries(paths)));
   const policy = [
     "default-src 'none'",
-    `script-src ${[script, ...assets.map(({ text }) => text)].map(hash).join(" ")}`,
+    `script-src ${[early, script, ...assets.map(({ text }) => text)].map(hash).join(" ")}`,
     `style-src ${hash(style)}`,
     "connect-src 'self'",
     "img-src data:",
@@ -66,7 +67,7 @@ async function page(assets) {
     "form-action 'none'",
   ].join("; ");
   const icon = `data:image/svg+xml,${encodeURIComponent(read("src/icon.svg").trim())}`;
-  const parts = { policy, icon, style, script };
+  const parts = { policy, icon, style, early, script };
   return read("src/page.html").replace(/\{\{(\w+)\}\}/g, (_, name) => parts[name]);
 }
 

@@ -122,7 +122,8 @@ struct lockstep_options {
     const char *parallel;
     const char *link; /**< "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
     /** How a mixture of experts is split: "slice" (a part of each expert: balanced for any
-     * routing), "whole" (some whole experts each), "auto". NULL: auto. Never changes the bits. */
+     * routing), "whole" (some whole experts each), "auto", or "cpu" (slices on the ranks on
+     * processors, all else on those on devices). NULL: auto. Never changes the bits. */
     const char *experts;
     int n_threads; /**< per rank; 0: the cores of its part of the machine (n_ranks) */
     int n_ctx;     /**< 0: the model's own, at most 4096 */

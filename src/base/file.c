@@ -232,3 +232,8 @@ enum status file_new_finish(struct file_new *n, bool sync, struct err *err) {
     file_new_drop(n);
     return st;
 }
+
+int64_t file_used_s(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 ? (int64_t)st.st_atime : 0;
+}

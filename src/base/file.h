@@ -37,6 +37,10 @@ enum status file_make_folders(const char *path, mode_t mode, struct err *err);
  * survives a power cut. A file system that cannot say so (EINVAL) passes. ST_IO. */
 enum status file_sync_folder(const char *path, struct err *err);
 
+/* When it was last read, in Unix time, as far as its file system notes that (Linux: once a day);
+ * 0: not known. */
+int64_t file_used_s(const char *path);
+
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 

@@ -142,9 +142,22 @@ static size_t on_header(char *bytes, size_t size, size_t n, void *user) {
     return size * n;
 }
 
-/* One line "data: ..." of an event. */
+/* ": lockstep {...}" */
+static void take_comment(struct ask_server *a, const char *line, size_t n) {
+    static const char begin[] = ": lockstep ";
+    size_t n_begin = sizeof begin - 1;
+    if (n < n_begin || memcmp(line, begin, n_begin) != 0 || a->stream->told == NULL)
+        return;
+    json_t *comment = json_loadb(line + n_begin, n - n_begin, 0, NULL);
+    if (json_is_object(comment))
+        a->stream->told(a->stream->user, comment);
+    json_decref(comment);
+}
+
+/* One line "data: ..." of an event, or a comment. */
 static enum status take_line(struct ask_server *a, const char *line, size_t n) {
     static const char begin[] = "data:";
+    take_comment(a, line, n);
     if (n < sizeof begin - 1 || memcmp(line, begin, sizeof begin - 1) != 0)
         return ST_OK;
     line += sizeof begin - 1;

@@ -49,6 +49,8 @@ struct ask_server_stream {
     const char *name; /* of the request (server/reply.h); NULL: the server gives it one */
     /* Each event's JSON. A status ends it. */
     enum status (*event)(void *user, const json_t *event, struct err *err);
+    /* What a gateway tells while the answer waits for another node: {"lost", "next", "sentence"}. */
+    void (*told)(void *user, const json_t *comment);
     void *user;
 };
 /* Until the server says that the stream is over. *lost: the connection broke or the server ends:

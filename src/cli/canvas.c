@@ -94,6 +94,33 @@ void canvas_end_line(struct canvas *c) {
     c->line_begin = c->text.len;
 }
 
+/* Of a text that does not fit the line: where its last word ends that does, or a whole line. */
+static size_t wrap_at(const char *text, int columns) {
+    int taken;
+    size_t n = fitting(text, columns, &taken), at = n;
+    if (text[n] == '\0')
+        return n;
+    while (at > 0 && text[at] != ' ')
+        at--;
+    return at > 0 ? at : n;
+}
+
+void canvas_wrap(struct canvas *c, enum style s, int indent, const char *text) {
+    char clean[TEXT_MAX], line[TEXT_MAX];
+    copy_printable(clean, sizeof clean, text, strlen(text));
+    for (const char *at = clean;;) {
+        size_t n = wrap_at(at, MAX(room(c), 1));
+        snprintf(line, sizeof line, "%.*s", (int)n, at);
+        put(c, s, line, INT32_MAX);
+        canvas_end_line(c);
+        at += n;
+        at += strspn(at, " ");
+        if (n == 0 || *at == '\0')
+            return;
+        blanks(c, c->columns > 2 * indent ? indent : 0);
+    }
+}
+
 const char *canvas_line(const struct canvas *c, size_t i, size_t *n) {
     const char *at = c->text.bytes;
     for (; i > 0; i--)

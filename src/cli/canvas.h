@@ -27,6 +27,9 @@ __attribute__((format(printf, 3, 4))) void canvas_put(struct canvas *c, enum sty
  * follows. */
 void canvas_cell(struct canvas *c, enum style s, int width, const char *text);
 void canvas_end_line(struct canvas *c);
+/* A text up to the end of the line, and on further lines, which begin with so many blanks. Ends the
+ * last one. */
+void canvas_wrap(struct canvas *c, enum style s, int indent, const char *text);
 /* The i-th line, without its end. */
 const char *canvas_line(const struct canvas *c, size_t i, size_t *n);
 

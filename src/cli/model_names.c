@@ -89,8 +89,9 @@ static void add_models(json_t *all, const json_t *models, const char *node,
     size_t i;
     json_t *model;
     json_array_foreach((json_t *)(uintptr_t)models, i, model) {
-        json_t *place = json_pack("{s:s?, s:O?, s:s*}", "node", node, "path",
-                                  json_object_get(model, "path"), "address", address);
+        json_t *place = json_pack("{s:s?, s:O?, s:s*, s:O*}", "node", node, "path",
+                                  json_object_get(model, "path"), "address", address, "used",
+                                  json_object_get(model, "used"));
         json_array_append_new(json_object_get(entry_of(all, model), "nodes"), place);
     }
 }

@@ -1,4 +1,5 @@
-/* progress.h: the progress line of commands that write a large file. */
+/* progress.h: the progress of commands that write a large file. On a terminal it is one line that
+ * changes; elsewhere a plain line now and then, of what takes long. */
 #ifndef LOCKSTEP_CLI_PROGRESS_H
 #define LOCKSTEP_CLI_PROGRESS_H
 
@@ -10,7 +11,7 @@ struct cli_mark {
 
 struct cli_progress {
     const char *verb; /* "writing" */
-    uint64_t last_ns; /* when the line was last drawn */
+    uint64_t last_ns; /* when the line was last drawn, or a plain one was written */
     uint64_t begin_ns;
     struct cli_mark mark[2];  /* how far it was some seconds ago: for the rate */
     bool draws;               /* stderr is a terminal that can (cli_has_escapes) */

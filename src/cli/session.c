@@ -51,10 +51,11 @@ const struct cli_option session_split_options[] = {
              "auto (default): tensor. On several machines, which\n"
              "measure themselves and their wires first: what should\n"
              "be fastest"),
-    CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
+    CLI_CHOICE(0, "experts", "auto|slice|whole|cpu", &session_args.experts,
                "how a mixture of experts is split: a slice of each\n"
-               "expert, or whole experts (default auto: slice). Never\n"
-               "changes the bits"),
+               "expert, or whole experts (default auto: slice); cpu:\n"
+               "slices on the ranks on processors, and all else on\n"
+               "those on devices. Never changes the bits"),
     CLI_TEXT(0, "device", "NAME[,NAME..]", &session_args.devices,
              "what each rank computes on: cpu (default), a name or\n"
              "number that lockstep devices shows, or auto: a graphics\n"

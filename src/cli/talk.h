@@ -25,6 +25,7 @@ struct talk_answer {
     size_t n_prompt, n_generated;
     double first_s, rest_s; /* to the first token; from there to the last */
     bool full;              /* the context is */
+    char told[256];         /* what happened to the servers meanwhile; "" */
 };
 
 struct talk;

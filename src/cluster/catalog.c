@@ -1,6 +1,7 @@
 /* catalog.c: Lists the models in a folder, by name. */
 #include "cluster/catalog.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -31,8 +32,9 @@ static bool is_file(const char *path, uint64_t *bytes) {
 static void add(json_t *all, const char *path, uint64_t bytes, size_t n_files) {
     char *name = model_name_of(path);
     json_t *one = name != NULL && json_array_size(all) < CATALOG_MAX
-                      ? json_pack("{s:s, s:s, s:I, s:I}", "name", name, "path", path, "bytes",
-                                  (json_int_t)bytes, "files", (json_int_t)n_files)
+                      ? json_pack("{s:s, s:s, s:I, s:I, s:I}", "name", name, "path", path,
+                                  "bytes", (json_int_t)bytes, "files", (json_int_t)n_files,
+                                  "used", (json_int_t)file_used_s(path))
                       : NULL;
     if (one != NULL)
         json_array_append_new(all, one);

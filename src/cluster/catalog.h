@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /* The GGUF files and Hugging Face folders in `folder` and up to CATALOG_DEPTH folders below,
- * sorted by name: [{"name": model_name_of(), "path", "bytes", "files": how many}]. A split GGUF
+ * sorted by name: [{"name": model_name_of(), "path", "bytes", "files": how many, "used": file_used_s()}]. A split GGUF
  * is listed once, and only if it has all its parts. Hidden files, links to folders and paths
  * that are not UTF-8 are skipped. A folder that cannot be read is empty. A new reference; NULL:
  * no memory. */

@@ -85,6 +85,9 @@ static void say_speed(const struct chat_session *c, const struct talk_answer *a)
     double rest = a->n_generated > 1 ? (double)a->n_generated - 1 : 0;
     if (session_args.quiet || !line_is_terminal(c->reader))
         return;
+    if (a->told[0] != '\0')
+        fprintf(stderr, "%s[%s]%s\n", style_text(STDERR_FILENO, STYLE_WARN), a->told,
+                style_text(STDERR_FILENO, STYLE_NONE));
     fprintf(stderr, "%s[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]%s\n",
             style_text(STDERR_FILENO, STYLE_DIM), a->n_prompt, a->n_generated, a->first_s,
             session_rate(rest, a->rest_s), a->full ? "; the context is full: /reset" : "",
@@ -278,7 +281,8 @@ static int chat(struct talker *talker) {
 
 /* ---- who answers ------------------------------------------------------------------------- */
 
-static int chat_with_server(const char *urls, const char *model) {
+/* found: it was not asked for. */
+static int chat_with_server(const char *urls, const char *model, bool found) {
     struct talker *talker;
     struct err err;
     cli_on_interrupt(nothing, NULL);
@@ -286,7 +290,10 @@ static int chat_with_server(const char *urls, const char *model) {
     if (st != ST_OK)
         return cli_interrupted() ? 130 : cli_fail(st, "%s", err.text);
     if (!session_args.quiet)
-        fprintf(stderr, "%s answers at %s\n", talker->model, chat_server_url(talker));
+        fprintf(stderr,
+                found ? "%s is up on this machine and answers at %s (--local opens it here)\n"
+                      : "%s answers at %s\n",
+                talker->model, chat_server_url(talker));
     int status = chat(talker);
     chat_server_close(talker);
     cli_on_interrupt(NULL, NULL);
@@ -317,17 +324,15 @@ static int chat_somewhere(void) {
         if (local_arg || session_says_how())
             return cli_fail(ST_BAD_INPUT, "--server opens no model: not with options that say "
                                           "how to open one");
-        return chat_with_server(server_arg, model_arg);
+        return chat_with_server(server_arg, model_arg, false);
     }
     if (model_arg == NULL)
         return cli_fail(ST_BAD_INPUT, "MODEL is missing; see lockstep chat --help");
     session_args.word = model_arg;
     bool found = !local_arg && !session_says_how() &&
                  chat_server_find(model_arg, key_arg, url, sizeof url, name, sizeof name);
-    if (found && !session_args.quiet)
-        fprintf(stderr, "%s is up on this machine; --local opens it once more\n", name);
     if (found)
-        return chat_with_server(url, name);
+        return chat_with_server(url, name, true);
     session_args.model = model_arg;
     enum status st = models_here(&session_args.model, &err);
     return st == ST_OK ? chat_here() : cli_fail(st, "%s", err.text);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/util.h"
 #include "cli/ask_server.h"
 #include "cli/cli.h"
@@ -87,12 +88,22 @@ static enum status on_event(void *user, const json_t *event, struct err *err) {
     return give(r, &r->answer->text, &r->n_text, json_object_get(delta, "content"), false, err);
 }
 
+static void on_told(void *user, const json_t *comment) {
+    struct remote *r = user;
+    const char *sentence = json_text(comment, "sentence");
+    copy_printable(r->answer->told, sizeof r->answer->told, sentence, strlen(sentence));
+}
+
 /* The next node; false: none answers for too long. */
 static bool try_next(struct remote *r, double lost_s) {
     double patience = r->n_urls > 1 ? PATIENCE_S : PATIENCE_ALONE_S;
     if (clock_s() - lost_s > patience || cli_interrupted())
         return false;
+    size_t lost = r->at;
     r->at = (r->at + 1) % r->n_urls;
+    if (r->at != lost)
+        snprintf(r->answer->told, sizeof r->answer->told, "%.100s is lost; %.100s goes on",
+                 r->urls[lost], r->urls[r->at]);
     if (r->at == 0)
         poll(NULL, 0, AGAIN_MS);
     return true;
@@ -113,7 +124,7 @@ static enum status ask(struct remote *r, const json_t *body, struct err *err) {
     double lost_s = 0;
     name_request(name, sizeof name);
     struct ask_server_stream stream = {
-        .body = body, .name = name, .event = on_event, .user = r};
+        .body = body, .name = name, .event = on_event, .told = on_told, .user = r};
     for (;;) {
         bool lost, had_any = r->answer->text.len + r->answer->thoughts.len > 0;
         r->n_text = r->n_thoughts = 0;

@@ -14,6 +14,7 @@
 
 #include <limits.h>
 #include <stdio.h>
+#include <time.h>
 
 static bool json;
 static const char *name, *from, *store;
@@ -30,7 +31,8 @@ static const struct cli_command models_command = {
     "Every node lists the models in its folder (lockstep node --models, default\n"
     "~/.local/share/lockstep/models). These are GGUF files and Hugging Face folders that you\n"
     "put there or lockstep copied. Where a command takes a MODEL, it also takes a name of this\n"
-    "machine's models. lockstep up takes a name of any machine's.\n"
+    "machine's models. lockstep up takes a name of any machine's. Its line says when a model\n"
+    "was last read, which file systems note once a day.\n"
     "\n"
     "Models that other programs keep on this machine follow: hf: (Hugging Face's cache, and\n"
     "lockstep pull), lmstudio: and ollama:. They are used where they lie.\n"
@@ -40,17 +42,36 @@ static const struct cli_command models_command = {
     "  lockstep fetch qwen3-30b-a3b               copies it here",
     models_options};
 
+#define DAY_S (24 * 3600)
+
+/* When it was last read on any machine, in words; "": not known. File systems note it once a day. */
+static void used_in_words(const json_t *one, char *out, size_t size) {
+    json_int_t last = 0;
+    size_t i;
+    json_t *place;
+    json_array_foreach(json_object_get(one, "nodes"), i, place) {
+        last = MAX(last, json_integer_value(json_object_get(place, "used")));
+    }
+    long long days = ((long long)time(NULL) - last) / DAY_S;
+    out[0] = '\0';
+    if (last > 0 && days < 1)
+        snprintf(out, size, "today");
+    else if (last > 0)
+        snprintf(out, size, "%lld day%s ago", days, days == 1 ? "" : "s");
+}
+
 static void print_model(const json_t *one) {
     const char *its = "?", *node;
     json_int_t bytes = 0;
     size_t i;
     json_t *place;
-    char size[32], quant[64];
+    char size[32], quant[64], used[32];
     json_unpack((json_t *)(uintptr_t)one, "{s:s, s:I}", "name", &its, "bytes", &bytes);
     hub_quant_of(its, quant, sizeof quant);
     if (json_object_get(one, "quant") != NULL)
         snprintf(quant, sizeof quant, "%s", json_text(one, "quant"));
-    printf("%-40s %9s  %-10s  ", its, cli_bytes((uint64_t)bytes, size), quant);
+    used_in_words(one, used, sizeof used);
+    printf("%-40s %9s  %-10s  %-12s  ", its, cli_bytes((uint64_t)bytes, size), quant, used);
     json_array_foreach(json_object_get(one, "nodes"), i, place) {
         node = json_string_value(json_object_get(place, "node"));
         printf("%s%s", i > 0 ? ", " : "", node != NULL ? node : "this machine");
@@ -65,13 +86,13 @@ static void add_stores(json_t *all) {
     json_t *others = stores_list(), *sorted = catalog_sorted(others), *one;
     size_t i;
     json_array_foreach(sorted, i, one) {
-        json_array_append_new(all, json_pack("{s:O, s:O, s:O, s:O, s:[{s:n, s:O, s:O}]}",
-                                             "name", json_object_get(one, "name"), "bytes",
-                                             json_object_get(one, "bytes"), "files",
-                                             json_object_get(one, "files"), "quant",
-                                             json_object_get(one, "quant"), "nodes", "node",
-                                             "path", json_object_get(one, "path"), "store",
-                                             json_object_get(one, "store")));
+        json_array_append_new(
+            all, json_pack("{s:O, s:O, s:O, s:O, s:[{s:n, s:O, s:O, s:O}]}", "name",
+                           json_object_get(one, "name"), "bytes", json_object_get(one, "bytes"),
+                           "files", json_object_get(one, "files"), "quant",
+                           json_object_get(one, "quant"), "nodes", "node", "path",
+                           json_object_get(one, "path"), "store", json_object_get(one, "store"),
+                           "used", json_object_get(one, "used")));
     }
     json_decref(sorted);
     json_decref(others);

@@ -171,6 +171,15 @@ static bool machine_of(struct planned *p, int r, struct placement_machine *out) 
     return out->rate > 0;
 }
 
+/* Bit r: rank r is on a processor. */
+static uint64_t processors_of(const struct planned *p, int n_ranks) {
+    uint64_t ranks = 0;
+    for (int r = 0; r < n_ranks; r++)
+        if (p->n_gpus == 0 || p->gpus[p->n_gpus == 1 ? 0 : r].rate == 0)
+            ranks |= (uint64_t)1 << r;
+    return ranks;
+}
+
 /* All layouts by their speed. The one that is shown: that of --parallel, or the fastest. */
 static enum status rank_layouts(struct planned *p, const struct lockstep_options *opt,
                                 enum experts_mode experts, int n_ranks, struct err *err) {
@@ -194,6 +203,7 @@ static enum status rank_layouts(struct planned *p, const struct lockstep_options
                                         .hp = &p->hp,
                                         .cfg = &p->cfg,
                                         .experts = experts,
+                                        .processors = processors_of(p, n_ranks),
                                         .n_ranks = n_ranks,
                                         .machines = machines,
                                         .wires = &wires,
@@ -227,6 +237,9 @@ static enum status make_plan(struct planned *p, struct err *err) {
         n_ranks = MAX(MAX(1, n), MAX(p->n_rates, p->n_gpus));
     TRY(plan_parse_parallel(opt.parallel, n_ranks, &tp, &pp, err));
     TRY(plan_parse_experts(opt.experts, &experts, err));
+    if (n_weights > n_ranks)
+        return err_set(err, ST_BAD_INPUT, "the split has %d weights, but there are %d ranks",
+                       n_weights, n_ranks);
     if (n != 0 && n != n_ranks)
         return err_set(err, ST_BAD_INPUT, "--memory names %d machines for %d ranks", n,
                        n_ranks);
@@ -350,6 +363,13 @@ static json_t *rank_json(const struct planned *p, int r) {
     return o;
 }
 
+static json_t *numbers_json(const double *x, int n) {
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, json_real(x[i]));
+    return list;
+}
+
 /* The fastest first. */
 static json_t *candidates_json(const struct placement *p) {
     json_t *all = json_array();
@@ -357,10 +377,10 @@ static json_t *candidates_json(const struct placement *p) {
         const struct placement_candidate *c = &p->list[i];
         char how[64];
         plan_text(&c->plan, how, sizeof how);
-        json_t *shares = json_array(), *bytes = json_array();
-        for (int r = 0; r < c->n_shares; r++)
-            json_array_append_new(shares, json_real(c->shares[r]));
-        for (int r = 0; r < c->plan.n_ranks; r++)
+        const int n_ranks = c->plan.n_ranks;
+        json_t *shares = numbers_json(c->shares, MIN(c->n_shares, n_ranks)),
+               *bytes = json_array();
+        for (int r = 0; r < n_ranks; r++)
             json_array_append_new(bytes, json_integer((json_int_t)c->bytes[r]));
         json_t *o =
             json_pack("{s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:f, s:i, s:o, s:o}", "parallel",
@@ -368,6 +388,8 @@ static json_t *candidates_json(const struct placement *p) {
                       placement_tokens_per_s(c), "reading_s", c->read_s, "between_s",
                       c->between_s, "crossings_s", c->crossing_s, "submissions",
                       (int)c->n_waits, "shares", shares, "sum_bytes", bytes);
+        if (c->n_shares > n_ranks)
+            json_object_set_new(o, "expert_shares", numbers_json(c->shares + n_ranks, n_ranks));
         if (c->prompt_s > 0)
             json_object_set_new(o, "prompt_tokens_per_s_at_most", json_real(1 / c->prompt_s));
         if (!c->fits)
@@ -471,8 +493,8 @@ static void print_rank(const struct planned *p, int r, const struct widths *widt
 /* With ranks on GPUs there are columns more, where they say something. */
 static void print_candidate(const struct placement_candidate *c, bool gpus, bool prompts) {
     char how[64], shares[400];
-    plan_text(&c->plan, how, sizeof how);
-    placement_shares_text(c->shares, c->n_shares, shares, sizeof shares);
+    placement_layout_text(c, how, sizeof how);
+    placement_candidate_shares_text(c, PLAN_MAX_RANKS, shares, sizeof shares);
     printf("%9.1f %8.2f ms %8.2f ms", placement_tokens_per_s(c), c->read_s * 1e3,
            c->between_s * 1e3);
     if (gpus)

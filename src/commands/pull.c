@@ -112,9 +112,10 @@ static void say_done(const struct hub_name *which, const struct hub_pulled *got,
         return;
     }
     printf("%s\n", got->path);
-    fprintf(stderr, "%s: %s, of which %s came now, in %.1f s\n  lockstep chat hf:%s%s%s\n",
+    fprintf(stderr, "%s: %s, of which %s came now, in %.1f s\n  lockstep %s hf:%s%s%s\n",
             which->repo, cli_bytes(got->bytes, size), cli_bytes(got->came, came), seconds,
-            which->repo, *which->want != '\0' ? ":" : "", which->want);
+            nodes != NULL ? "up" : "chat", which->repo, *which->want != '\0' ? ":" : "",
+            which->want);
 }
 
 /* ---- on other machines, too ----------------------------------------------------------------- */

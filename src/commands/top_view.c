@@ -11,6 +11,7 @@
 
 #define NAME_COLUMNS 14
 #define BAR 20
+#define EVENT_COLUMN 20 /* where an event's sentence begins */
 
 /* ---- values ------------------------------------------------------------------------------ */
 
@@ -444,7 +445,7 @@ static enum style event_style(const char *kind) {
                                                           : STYLE_GOOD;
 }
 
-static void show_event(struct canvas *c, const json_t *e) {
+static void show_event(struct canvas *c, const json_t *e, bool whole) {
     char clock[16] = "-";
     double time = top_number(e, "time");
     time_t seconds = (time_t)time;
@@ -453,18 +454,22 @@ static void show_event(struct canvas *c, const json_t *e) {
         strftime(clock, sizeof clock, "%H:%M:%S", &tm);
     canvas_cell(c, STYLE_DIM, 8, clock);
     canvas_cell(c, event_style(json_text(e, "kind")), 10, json_text(e, "kind"));
+    if (whole) {
+        canvas_wrap(c, STYLE_NONE, EVENT_COLUMN, json_text(e, "sentence"));
+        return;
+    }
     canvas_put(c, STYLE_NONE, "%s", json_text(e, "sentence"));
     canvas_end_line(c);
 }
 
-/* The latest first. */
+/* The latest first. most: 0: all, and each sentence to its end. */
 static void show_events(struct canvas *c, const json_t *cluster, size_t most) {
     const json_t *list = json_object_get(cluster, "events");
     size_t n = json_array_size(list);
     canvas_put(c, STYLE_DIM, "EVENTS");
     canvas_end_line(c);
-    for (size_t i = 0; i < n && i < most; i++)
-        show_event(c, json_array_get(list, n - 1 - i));
+    for (size_t i = 0; i < n && (most == 0 || i < most); i++)
+        show_event(c, json_array_get(list, n - 1 - i), most == 0);
     if (n == 0) {
         canvas_put(c, STYLE_DIM, "nothing has happened yet");
         canvas_end_line(c);
@@ -487,7 +492,7 @@ void top_show(struct canvas *c, const json_t *cluster, enum top_view v) {
         show_all_of_models(c, cluster);
         break;
     case TOP_EVENTS:
-        show_events(c, cluster, SIZE_MAX);
+        show_events(c, cluster, 0);
         break;
     default:
         show_nodes(c, cluster);

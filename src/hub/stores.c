@@ -20,11 +20,12 @@
 
 static void add(json_t *all, const char *name, const char *path, uint64_t bytes, size_t n_files,
                 const char *quant, const char *store) {
-    json_t *one = json_array_size(all) < LIST_MAX
-                      ? json_pack("{s:s, s:s, s:I, s:I, s:s, s:s}", "name", name, "path", path,
-                                  "bytes", (json_int_t)bytes, "files", (json_int_t)n_files,
-                                  "quant", quant, "store", store)
-                      : NULL; /* a path that is not UTF-8, too */
+    json_t *one =
+        json_array_size(all) < LIST_MAX
+            ? json_pack("{s:s, s:s, s:I, s:I, s:s, s:s, s:I}", "name", name, "path", path,
+                        "bytes", (json_int_t)bytes, "files", (json_int_t)n_files, "quant",
+                        quant, "store", store, "used", (json_int_t)file_used_s(path))
+            : NULL; /* a path that is not UTF-8, too */
     if (one != NULL)
         json_array_append_new(all, one);
 }

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-/* All that have come whole: [{"name", "path", "bytes", "files", "quant", "store"}]. quant may be
+/* All that have come whole: [{"name", "path", "bytes", "files", "quant", "store", "used": as file_used_s()}]. quant may be
  * "". A new reference; NULL: no memory. */
 json_t *stores_list(void);
 

@@ -749,6 +749,8 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
                         model_index_page_bytes(hp, m.share, cfg->kv_type),
             .states = (uint64_t)cfg->n_states * recurrent_state_bytes(hp, m.share),
             .token = m.w.token_bytes,
+            .experts = m.w.expert_bytes,
+            .token_experts = m.w.token_expert_bytes,
             .token_macs = m.w.token_macs,
         };
     }

@@ -113,12 +113,13 @@ size_t model_state_bytes(const struct model *m);
 /* What model_open() would allocate for a rank with this many threads, from the header alone. */
 struct model_bytes {
     uint64_t weights, buffers;
-    uint64_t kv;         /* cfg's pages; of these: */
-    uint64_t kv_windows; /* those of layers with a window */
-    uint64_t kv_index;   /* the keys that an indexer chooses by */
-    uint64_t states;     /* cfg's */
-    double token;        /* of the weights, read for one token (struct weights) */
-    double token_macs;   /* no bytes: multiply-adds of the weights for one token */
+    uint64_t kv;                   /* cfg's pages; of these: */
+    uint64_t kv_windows;           /* those of layers with a window */
+    uint64_t kv_index;             /* the keys that an indexer chooses by */
+    uint64_t states;               /* cfg's */
+    double token;                  /* of the weights, read for one token (struct weights) */
+    double experts, token_experts; /* of weights, of token: the experts */
+    double token_macs;             /* no bytes: multiply-adds of the weights for one token */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
                           const struct hparams *hp, const struct plan *plan, int rank,

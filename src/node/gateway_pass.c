@@ -247,10 +247,10 @@ static void give_headers(struct passing *p) {
         if (colon == NULL || (size_t)(colon - h->data) >= sizeof name)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(colon - h->data), h->data);
-        /* What the server here says itself. */
+        /* What the server here says itself; the first one always, the others of a stream. */
         static const char *const said[] = {"Content-Type", "Cache-Control",
                                            "X-Accel-Buffering"};
-        if (!is_ours(name) && !is_among(name, said, ARRAY_LEN(said)))
+        if (!is_ours(name) && !is_among(name, said, p->begun ? ARRAY_LEN(said) : 1))
             http_set_header(p->r, name, colon + 1 + strspn(colon + 1, " "));
     }
 }

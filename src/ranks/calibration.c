@@ -436,18 +436,18 @@ static void describe(char *buf, size_t size, const struct placement *p,
                      const struct placement_wires *wires) {
     const struct placement_candidate *c = &p->list[0];
     char how[64], text[100], time[32];
-    plan_text(&c->plan, how, sizeof how);
+    placement_layout_text(c, how, sizeof how);
     size_t at = (size_t)snprintf(buf, size, "%s (%.1f tokens/s predicted", how,
                                  placement_tokens_per_s(c));
     for (int i = 1; i < MIN(p->n, 4); i++) {
-        plan_text(&p->list[i].plan, how, sizeof how);
+        placement_layout_text(&p->list[i], how, sizeof how);
         if (p->list[i].fits)
             at += (size_t)snprintf(buf + at, size - at, "; %s %.1f", how,
                                    placement_tokens_per_s(&p->list[i]));
         else
             at += (size_t)snprintf(buf + at, size - at, "; %s does not fit", how);
     }
-    placement_shares_text(c->shares, MIN(c->n_shares, 16), text, sizeof text);
+    placement_candidate_shares_text(c, 16, text, sizeof text);
     at += (size_t)snprintf(buf + at, size - at, "); %s by %smemory bandwidth (", text,
                            c->by_memory ? "free memory and " : "");
     at += say_rates(buf + at, size - at, machines, s->job->n_ranks);
@@ -466,7 +466,7 @@ static enum status ask_caller(struct calibration_choice *choice, const struct ca
     TRY(placement_fewer(&fewer, wish, p, err));
     if (fewer.keep == 0 && !all->fits)
         return ST_OK;
-    plan_text(&all->plan, how, sizeof how);
+    placement_layout_text(all, how, sizeof how);
     if (all->fits)
         snprintf(what, sizeof what, " %.1f", placement_tokens_per_s(all));
     else
@@ -493,6 +493,7 @@ static enum status decide(struct calibration_choice *choice, const struct calibr
         .hp = s->hp,
         .cfg = s->cfg,
         .experts = job->experts,
+        .processors = job_processors(job),
         .n_ranks = job->n_ranks,
         .machines = machines,
         .wires = wires,
@@ -541,7 +542,7 @@ enum status calibration_place(struct calibration_choice *out, const struct calib
         return err_set(err, ST_BAD_INPUT, "%s", choice.text);
     if (choice.tp < 1 || choice.pp < 1 || choice.tp > PLAN_MAX_RANKS ||
         choice.pp > PLAN_MAX_RANKS || choice.tp * choice.pp != s->job->n_ranks ||
-        choice.n_weights < 0 || choice.n_weights > s->job->n_ranks)
+        choice.n_weights < 0 || choice.n_weights > 2 * s->job->n_ranks)
         return err_set(err, ST_PEER_LOST, "rank 0 chose a placement that makes no sense");
     *out = choice;
     return ST_OK;

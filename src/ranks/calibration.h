@@ -43,7 +43,7 @@ struct calibration {
 struct calibration_choice {
     bool again; /* placed() said so, and nothing is chosen */
     int tp, pp, n_weights;
-    double weights[PLAN_MAX_RANKS];
+    double weights[PLAN_MAX_WEIGHTS];
     char text[CALIBRATION_TEXT]; /* for people; of rank 0 */
 };
 

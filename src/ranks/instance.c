@@ -75,8 +75,9 @@ static enum job_placement open_placement(const struct job *job,
     const bool are_alike = job->n_local >= job->n_ranks && !job_devices_differ(opt->devices);
     if (job->n_ranks == 1 || are_alike || opt->n_split != 0)
         return JOB_PLACE_TOLD;
-    return opt->parallel == NULL || str_eq(opt->parallel, "auto") ? JOB_PLACE_ALL
-                                                                  : JOB_PLACE_SHARES;
+    const bool any = opt->parallel == NULL || str_eq(opt->parallel, "auto");
+    /* Experts are apart in teams alone. */
+    return any && job->experts != EXPERTS_CPU ? JOB_PLACE_ALL : JOB_PLACE_SHARES;
 }
 
 /* Copies the texts; each is NULL if it is NULL there. If there is no memory for one, the job is
@@ -115,11 +116,14 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
         return err_set(err, ST_BAD_INPUT,
                        "an option of lockstep_open is negative or too large");
     TRY(count_ranks(&job, opt, err));
+    if (opt->n_split > job.n_ranks)
+        return err_set(err, ST_BAD_INPUT, "the split has %d weights, but there are %d ranks",
+                       opt->n_split, job.n_ranks);
     TRY(plan_parse_parallel(opt->parallel, job.n_ranks, &job.tp, &job.pp, err));
+    TRY(plan_parse_experts(opt->experts, &job.experts, err));
     job.placement = open_placement(&job, opt);
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
-    TRY(plan_parse_experts(opt->experts, &job.experts, err));
     TRY(check_links(opt, job.n_ranks, err));
     job.n_weights = opt->n_split;
     for (int i = 0; i < opt->n_split; i++)

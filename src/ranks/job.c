@@ -78,14 +78,26 @@ enum status job_device(const struct job *job, struct job_device *out, struct err
     return ST_OK;
 }
 
+static bool device_of(const struct job *job, int rank, struct job_device *out) {
+    struct job other = *job; /* shares the strings */
+    other.rank = rank;
+    return job_device(&other, out, NULL) == ST_OK;
+}
+
+uint64_t job_processors(const struct job *job) {
+    struct job_device its;
+    uint64_t ranks = 0;
+    for (int i = 0; i < job->n_ranks; i++)
+        if (device_of(job, i, &its) && its.name[0] == '\0')
+            ranks |= (uint64_t)1 << i;
+    return ranks;
+}
+
 bool job_measures_devices(const struct job *job) {
+    struct job_device its;
     bool any = false;
-    for (int i = 0; i < job->n_ranks; i++) {
-        struct job other = *job; /* shares the strings */
-        struct job_device its;
-        other.rank = i;
-        any |= job_device(&other, &its, NULL) == ST_OK && its.measures;
-    }
+    for (int i = 0; i < job->n_ranks; i++)
+        any |= device_of(job, i, &its) && its.measures;
     return any;
 }
 
@@ -149,7 +161,7 @@ static const struct number numbers[] = {
     NUMBER("n_window_pages", n_pages[KV_WINDOW], 0, INT_MAX),
     NUMBER("n_states", n_states, 0, INT_MAX),
     NUMBER("kv_type", kv_type, 0, KV_N_TYPES - 1),
-    NUMBER("experts", experts, EXPERTS_SLICE, EXPERTS_WHOLE),
+    NUMBER("experts", experts, EXPERTS_SLICE, EXPERTS_AUTO),
     NUMBER("silence_ms", silence_ms, 1, INT_MAX),
     NUMBER("n_local", n_local, 1, PLAN_MAX_RANKS),
     NUMBER("local_rank", local_rank, 0, PLAN_MAX_RANKS - 1),
@@ -230,11 +242,11 @@ static enum status take_text(struct job *job, const json_t *o, const struct text
 /* Whether they fit the ranks is said where the plan is made. */
 static enum status take_weights(struct job *job, const json_t *v, struct err *err) {
     size_t n = json_array_size(v);
-    if (!json_is_array(v) || n > PLAN_MAX_RANKS)
+    if (!json_is_array(v) || n > PLAN_MAX_WEIGHTS)
         return err_set(
             err, ST_BAD_INPUT,
             "the job of this worker makes no sense: weights are not up to %d numbers",
-            PLAN_MAX_RANKS);
+            PLAN_MAX_WEIGHTS);
     job->n_weights = (int)n;
     for (size_t i = 0; i < n; i++)
         job->weights[i] = json_number_value(json_array_get(v, i));

@@ -30,7 +30,7 @@ struct job {
     uint8_t token[FABRIC_TOKEN_BYTES];
     int rank, n_ranks, tp, pp;
     int n_weights;
-    double weights[PLAN_MAX_RANKS];
+    double weights[PLAN_MAX_WEIGHTS];
     enum job_placement placement;
     enum fabric_link link;
     int n_threads;              /* 0: the cores of its part of this machine (job_set_threads) */
@@ -70,6 +70,8 @@ struct job_device {
  * and tokens where it is faster; so it is with "auto", where it can be. "cpu": none are.
  * ST_BAD_INPUT: something else; the list has one for each rank of another number of ranks. */
 enum status job_device(const struct job *job, struct job_device *out, struct err *err);
+/* Bit r: rank r computes on its processor alone, by what `devices` says. */
+uint64_t job_processors(const struct job *job);
 /* Whether any rank measures. */
 bool job_measures_devices(const struct job *job);
 

@@ -59,6 +59,11 @@ static bool alike(const struct share *a, const struct share *b) {
 static enum status weigh(struct weighed *w, const struct placement_wish *q,
                          const double *shares, int n_shares, struct err *err) {
     struct placement_candidate *c = w->c;
+    double apart[PLAN_MAX_WEIGHTS];
+    if (q->experts == EXPERTS_CPU && n_shares <= q->n_ranks) {
+        n_shares = plan_experts_apart(apart, shares, n_shares, c->tp, c->pp, q->processors);
+        shares = apart;
+    }
     TRY(plan_make(&c->plan, q->hp, q->g, c->tp, c->pp, shares, n_shares, q->experts, err));
     for (int r = 0; r < q->n_ranks; r++) {
         const struct share *sh = &c->plan.shares[r];
@@ -149,22 +154,25 @@ static enum status simplify(struct weighed *w, const struct placement_wish *q,
     return weigh(w, q, w->c->shares, q->n_ranks, err);
 }
 
-/* What a rank that is short may have of the model, if the rest of what it needs stays. */
+/* What a rank that is short may have of the model, or of the experts, if the rest of what it needs
+ * stays. */
 static double cut_down(const struct weighed *w, const struct placement_wish *q, int r,
-                       double share) {
-    double held = (double)(w->sizes[r].weights + w->sizes[r].kv + w->sizes[r].states);
-    double room = (double)q->machines[r].memory_bytes - (double)w->sizes[r].buffers;
+                       double share, bool of_experts) {
+    const struct model_bytes *b = &w->sizes[r];
+    double held = of_experts ? MAX(b->experts, 1.0) : (double)(b->weights + b->kv + b->states);
+    double rest = of_experts ? (double)w->c->bytes[r] - b->experts : (double)b->buffers;
+    double room = (double)q->machines[r].memory_bytes - rest;
     return MAX(share * FIT_MARGIN * MAX(room, 0.0) / held, SHARE_LEAST);
 }
 
 /* Fills the ranks' memory. A rank with too little memory takes what fits; the others take the
  * rest in proportion to `rates`. False: the rest does not fit anywhere. */
 static bool pour(double *shares, bool *full, const struct weighed *w,
-                 const struct placement_wish *q, const double *rates) {
+                 const struct placement_wish *q, const double *rates, bool of_experts) {
     double rest = 1, of_rates = 0;
     for (int r = 0; r < q->n_ranks; r++) {
         if (is_short(w, q, r)) {
-            shares[r] = cut_down(w, q, r, shares[r]);
+            shares[r] = cut_down(w, q, r, shares[r], of_experts);
             full[r] = true;
         }
         rest -= full[r] ? shares[r] : 0;
@@ -189,7 +197,7 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
     if (fits(w, q))
         return ST_OK;
     w->c->by_memory = true;
-    for (int i = 0; i < FIT_TRIES && !fits(w, q) && pour(shares, full, w, q, rates); i++)
+    for (int i = 0; i < FIT_TRIES && !fits(w, q) && pour(shares, full, w, q, rates, false); i++)
         TRY(weigh(w, q, shares, n, err));
     if (!fits(w, q)) { /* the last try: as much as each has */
         for (int r = 0; r < n; r++)
@@ -197,6 +205,26 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
         scale_to_one(shares, n);
     }
     return simplify(w, q, shares, err);
+}
+
+/* The experts go by the rates and by the memory that the rest leaves, which is the devices'. */
+static enum status find_apart(struct weighed *w, const struct placement_wish *q,
+                              struct err *err) {
+    const int n = q->n_ranks;
+    double rates[PLAN_MAX_RANKS] = {0}, *experts = w->c->shares + n;
+    bool full[PLAN_MAX_RANKS] = {false};
+    level(rates, q->machines, n);
+    w->c->n_shares = plan_experts_apart(w->c->shares, rates, n, n, 1, q->processors);
+    memcpy(experts, rates, (size_t)n * sizeof *rates);
+    scale_to_one(w->c->shares, n);
+    scale_to_one(experts, n);
+    for (int r = 0; r < n; r++)
+        w->c->shares[r] *= (q->processors >> r & 1) == 0;
+    TRY(weigh(w, q, w->c->shares, 2 * n, err));
+    for (int i = 0; i < FIT_TRIES && !fits(w, q) && pour(experts, full, w, q, rates, true); i++)
+        TRY(weigh(w, q, w->c->shares, 2 * n, err));
+    w->c->by_memory = true;
+    return ST_OK;
 }
 
 /* ---- the prediction ---------------------------------------------------------------------- */
@@ -211,22 +239,26 @@ static uint32_t stage_waits(const struct placement_wish *q, const struct plan *p
     return n;
 }
 
-/* The member that its team waits for. */
+/* The member that its team waits for: one for the experts, and one for the rest, which is before
+ * and after them. */
 static void predict_stage(struct weighed *w, const struct placement_wish *q, int stage) {
     struct placement_candidate *c = w->c;
     const uint32_t n_waits = stage_waits(q, &c->plan, stage);
-    double read_s = 0, crossing_s = 0;
+    double read_s = 0, crossing_s = 0, experts_s = 0;
     bool waits = false;
     for (int r = stage * c->tp; r < (stage + 1) * c->tp; r++) {
         const struct placement_machine *m = &q->machines[r];
-        const double read = w->sizes[r].token / m->rate, crossing = n_waits * m->crossing_s;
+        const double experts = w->sizes[r].token_experts / m->rate,
+                     read = w->sizes[r].token / m->rate - experts,
+                     crossing = n_waits * m->crossing_s;
         waits |= m->crossing_s > 0;
+        experts_s = MAX(experts_s, experts);
         if (read + crossing >= read_s + crossing_s) {
             read_s = read;
             crossing_s = crossing;
         }
     }
-    c->read_s += read_s;
+    c->read_s += read_s + experts_s;
     c->crossing_s += crossing_s;
     c->n_waits += waits ? n_waits : 0;
 }
@@ -295,12 +327,14 @@ static void judge(struct weighed *w, const struct placement_wish *q) {
 }
 
 static enum status consider(struct placement_candidate *c, const struct placement_wish *q,
-                            struct err *err) {
+                            bool apart, struct err *err) {
     struct weighed w = {.c = c};
     if (q->n_shares != 0) {
         c->n_shares = q->n_shares;
         memcpy(c->shares, q->shares, (size_t)q->n_shares * sizeof *q->shares);
         TRY(weigh(&w, q, q->shares, q->n_shares, err));
+    } else if (apart) {
+        TRY(find_apart(&w, q, err));
     } else {
         TRY(find_shares(&w, q, err));
     }
@@ -318,6 +352,29 @@ static bool is_better(const struct placement_candidate *a,
     return placement_tokens_per_s(a) > placement_tokens_per_s(b);
 }
 
+/* One more candidate, in its place. ST_BAD_INPUT: the given shares are for another layout. */
+static enum status add_candidate(struct placement *out, const struct placement_wish *q, int tp,
+                                 bool apart, struct err *err) {
+    BUG_ON(out->n == PLACEMENT_MAX);
+    struct placement_candidate *c = &out->list[out->n];
+    *c = (struct placement_candidate){.tp = tp, .pp = q->n_ranks / tp};
+    TRY(consider(c, q, apart, err));
+    out->n++;
+    for (int i = out->n - 1; i > 0 && is_better(&out->list[i], &out->list[i - 1]); i--) {
+        struct placement_candidate other = out->list[i];
+        out->list[i] = out->list[i - 1];
+        out->list[i - 1] = other;
+    }
+    return ST_OK;
+}
+
+/* Whether the experts of a team of all ranks may be divided otherwise than the rest. */
+static bool may_part(const struct placement_wish *q) {
+    const uint64_t all = UINT64_MAX >> (64 - q->n_ranks);
+    return q->experts == EXPERTS_AUTO && q->hp->moe.n_experts != 0 && q->n_shares == 0 &&
+           (q->processors & all) != 0 && (~q->processors & all) != 0;
+}
+
 enum status placement_rank(struct placement *out, const struct placement_wish *q,
                            struct err *err) {
     BUG_ON(q->n_ranks < 1 || q->n_ranks > PLAN_MAX_RANKS);
@@ -326,21 +383,13 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
     for (int tp = q->n_ranks; tp >= 1; tp--) {
         if (q->n_ranks % tp != 0 || (q->tp != 0 && q->tp != tp))
             continue;
-        BUG_ON(out->n == PLACEMENT_MAX);
-        struct placement_candidate *c = &out->list[out->n];
-        *c = (struct placement_candidate){.tp = tp, .pp = q->n_ranks / tp};
-        enum status st = consider(c, q, err);
-        if (st == ST_BAD_INPUT) { /* the given shares are for another layout */
+        enum status st = add_candidate(out, q, tp, false, err);
+        if (st == ST_OK && tp == q->n_ranks && may_part(q))
+            st = add_candidate(out, q, tp, true, err);
+        if (st == ST_BAD_INPUT)
             refused = st;
-            continue;
-        }
-        TRY(st);
-        out->n++;
-        for (int i = out->n - 1; i > 0 && is_better(&out->list[i], &out->list[i - 1]); i--) {
-            struct placement_candidate other = out->list[i];
-            out->list[i] = out->list[i - 1];
-            out->list[i - 1] = other;
-        }
+        else if (st != ST_OK)
+            return st;
     }
     return out->n > 0 ? ST_OK : refused;
 }
@@ -403,9 +452,12 @@ enum status placement_fewer(struct placement_fewer *out, const struct placement_
         if (n > 1)
             keep |= (uint64_t)1 << order[n - 2];
         int k = 0;
+        some.processors = 0;
         for (int r = 0; r < q->n_ranks; r++)
-            if (keep >> r & 1)
+            if (keep >> r & 1) {
+                some.processors |= (q->processors >> r & 1) << k;
                 machines[k++] = q->machines[r];
+            }
         some.n_ranks = n;
         st = placement_rank(p, &some, err);
         if (st == ST_OK && p->list[0].fits &&
@@ -423,10 +475,30 @@ void placement_refusal(const struct placement *p, char *buf, size_t size) {
     buf[0] = '\0';
     for (int i = 0; i < p->n && at < size; i++) {
         char how[64];
-        plan_text(&p->list[i].plan, how, sizeof how);
+        placement_layout_text(&p->list[i], how, sizeof how);
         at += (size_t)snprintf(buf + at, size - at, "%s%s: %s", i > 0 ? "; " : "", how,
                                p->list[i].why_not);
     }
+}
+
+void placement_layout_text(const struct placement_candidate *c, char *buf, size_t size) {
+    char how[40];
+    plan_text(&c->plan, how, sizeof how);
+    snprintf(buf, size, "%s%s", how,
+             c->n_shares > c->plan.n_ranks ? " with experts apart" : "");
+}
+
+void placement_candidate_shares_text(const struct placement_candidate *c, int n, char *buf,
+                                     size_t size) {
+    const int n_ranks = c->plan.n_ranks;
+    char experts[100];
+    placement_shares_text(c->shares, MIN(MIN(c->n_shares, n_ranks), n), buf, size);
+    if (c->n_shares <= n_ranks)
+        return;
+    placement_shares_text(c->shares + n_ranks, MIN(n_ranks, n), experts, sizeof experts);
+    const size_t at = strlen(buf);
+    snprintf(buf + at, size - at, ", experts %s",
+             experts + (str_starts(experts, "shares ") ? strlen("shares ") : 0));
 }
 
 void placement_shares_text(const double *shares, int n, char *buf, size_t size) {

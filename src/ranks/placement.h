@@ -7,7 +7,7 @@
  * (docs/links.md):
  *
  *   reading    sum over stages of max over its members of (its bytes of a token's weights / its
- *              rate)
+ *              rate), of the experts and of the rest, one after the other
  *   between    layers * sums a layer * sum_s
  *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
  *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
@@ -20,6 +20,10 @@
  * those of this very plan (model_measure): slices as packed, the expected part of the experts
  * that are used, and what several ranks keep twice. Attention over a long context and the rest
  * of a step's computation are left out: they are the same everywhere, or small.
+ *
+ * With EXPERTS_AUTO, a team of ranks on devices and on processors has one candidate more: all but
+ * the experts is on the devices, and the experts are divided by rates and by the memory that is
+ * left. It is for models that the devices alone cannot hold.
  *
  * Prompts are predicted only where the int8 rates are given, and only as what these allow: all
  * ranks work at the same time, the slowest of them counts, and the output matrix is left out.
@@ -35,7 +39,7 @@
 #include "model/model.h"
 
 #define PLACEMENT_ALIKE 0.15
-#define PLACEMENT_MAX 12 /* divisors of a number up to PLAN_MAX_RANKS */
+#define PLACEMENT_MAX 13 /* divisors of a number up to PLAN_MAX_RANKS, and one more */
 
 /* What one rank has. */
 struct placement_machine {
@@ -65,6 +69,7 @@ struct placement_wish {
     const struct hparams *hp;
     const struct model_config *cfg;
     enum experts_mode experts;
+    uint64_t processors; /* bit r: rank r is on one, others on devices; for the experts */
     int n_ranks;
     const struct placement_machine *machines; /* [n_ranks] */
     const struct placement_wires *wires;
@@ -76,7 +81,9 @@ struct placement_wish {
 struct placement_candidate {
     int tp, pp;
     int n_shares;
-    double shares[PLAN_MAX_RANKS];  /* [n_shares], for plan_make(); those found are [n_ranks] */
+    /* [n_shares], for plan_make(); those found are [n_ranks], or [2 n_ranks] where experts are
+     * divided otherwise than the rest */
+    double shares[PLAN_MAX_WEIGHTS];
     bool by_memory;                 /* not by rates alone: these shares would not fit */
     struct plan plan;               /* made with them */
     uint64_t bytes[PLAN_MAX_RANKS]; /* [n_ranks] of memory: weights, KV cache, buffers */
@@ -121,6 +128,12 @@ enum status placement_fewer(struct placement_fewer *out, const struct placement_
 
 /* "tensor2: rank 1 would need 40.1 GB, has 32.0 GB; pipeline2: ...", for when nothing fits. */
 void placement_refusal(const struct placement *p, char *buf, size_t size);
+/* "tensor2", "tensor2 with experts apart" */
+void placement_layout_text(const struct placement_candidate *c, char *buf, size_t size);
+/* Its shares: "equal shares", "shares 2,1", "shares 1,0, experts 0.4,0.6"; as much as fits, of the
+ * first n ranks. */
+void placement_candidate_shares_text(const struct placement_candidate *c, int n, char *buf,
+                                     size_t size);
 /* "equal shares", "shares 2,1": of n numbers; buf gets as much as fits. */
 void placement_shares_text(const double *shares, int n, char *buf, size_t size);
 

@@ -28,8 +28,15 @@ enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_COMPA
 _Static_assert(sizeof(struct step_run) == RUN_WORDS * sizeof(uint32_t), "runs travel as words");
 
 static enum status make_plan(struct rank *r, struct err *err) {
-    return plan_make(&r->plan, &r->hp, r->g, r->job.tp, r->job.pp, r->job.weights,
-                     r->job.n_weights, r->job.experts, err);
+    const struct job *job = &r->job;
+    double apart[PLAN_MAX_WEIGHTS];
+    const double *weights = job->weights;
+    int n = job->n_weights;
+    if (job->experts == EXPERTS_CPU && n <= job->n_ranks) {
+        n = plan_experts_apart(apart, weights, n, job->tp, job->pp, job_processors(job));
+        weights = apart;
+    }
+    return plan_make(&r->plan, &r->hp, r->g, job->tp, job->pp, weights, n, job->experts, err);
 }
 
 enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err) {

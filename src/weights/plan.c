@@ -45,14 +45,17 @@ enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
 }
 
 enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err) {
-    if (text == NULL || str_eq(text, "auto") || str_eq(text, "slice"))
+    if (text == NULL || str_eq(text, "auto"))
+        *out = EXPERTS_AUTO;
+    else if (str_eq(text, "slice"))
         *out = EXPERTS_SLICE;
     else if (str_eq(text, "whole"))
         *out = EXPERTS_WHOLE;
+    else if (str_eq(text, "cpu"))
+        *out = EXPERTS_CPU;
     else
         return err_set(err, ST_BAD_INPUT,
-                       "unknown way to split experts %s: expected auto, slice or "
-                       "whole",
+                       "unknown way to split experts %s: expected auto, slice, whole or cpu",
                        text);
     return ST_OK;
 }
@@ -133,13 +136,14 @@ struct experts_cut {
 };
 
 static void cut_experts(struct experts_cut *c, const struct moe_params *moe,
-                        const double *weights, int tp, enum experts_mode mode) {
+                        const double *weights, const double *of_experts, int tp,
+                        enum experts_mode mode) {
     memset(c, 0, sizeof *c);
     if (moe->n_experts == 0)
         return;
     uint32_t seg = plan_expert_segment(moe->n_ff);
-    cut(mode == EXPERTS_WHOLE ? moe->n_experts : moe->n_ff / seg, weights, tp, c->units);
-    for (int i = 0; i <= tp && mode == EXPERTS_SLICE; i++)
+    cut(mode == EXPERTS_WHOLE ? moe->n_experts : moe->n_ff / seg, of_experts, tp, c->units);
+    for (int i = 0; i <= tp && mode != EXPERTS_WHOLE; i++)
         c->units[i] *= seg;
     if (moe->n_ff_shared == 0)
         return;
@@ -149,8 +153,26 @@ static void cut_experts(struct experts_cut *c, const struct moe_params *moe,
         c->shared[i] *= seg;
 }
 
+/* Of a rank all but the experts, then the experts: each stage has some of both. */
+static enum status check_apart(const double *weights, int tp, int pp, struct err *err) {
+    for (int s = 0; s < 2 * pp; s++) {
+        double sum = 0;
+        for (int m = 0; m < tp; m++) {
+            const double w = weights[s * tp + m];
+            sum += w >= 0 ? w : NAN;
+        }
+        if (!(sum > 0) || !isfinite(sum))
+            return err_set(err, ST_BAD_INPUT,
+                           "the split of %s makes no sense for stage %d of the pipeline",
+                           s < pp ? "layers" : "experts", s % pp);
+    }
+    return ST_OK;
+}
+
 static enum status check_weights(const double *weights, int n_weights, int tp, int pp,
                                  struct err *err) {
+    if (n_weights == 2 * tp * pp)
+        return check_apart(weights, tp, pp, err);
     if (n_weights != 0 && n_weights != tp && n_weights != pp && n_weights != tp * pp) {
         if (tp == 1 || pp == 1)
             return err_set(err, ST_BAD_INPUT,
@@ -209,12 +231,35 @@ static void spread_weights(double *of_ranks, double *of_stages, const double *gi
         for (int m = 0; m < tp; m++) {
             int r = s * tp + m;
             of_ranks[r] = n_given == 0         ? 1.0
-                          : n_given == tp * pp ? given[r]
+                          : n_given >= tp * pp ? given[r]
                           : n_given == tp      ? given[m]
                                                : given[s];
             of_stages[s] += of_ranks[r];
         }
     }
+}
+
+int plan_experts_apart(double out[PLAN_MAX_WEIGHTS], const double *weights, int n_weights,
+                       int tp, int pp, uint64_t processors) {
+    double of_ranks[PLAN_MAX_RANKS], of_stages[PLAN_MAX_RANKS];
+    const bool fits =
+        n_weights == 0 || n_weights == tp || n_weights == pp || n_weights == tp * pp;
+    bool any = false;
+    if (fits)
+        spread_weights(of_ranks, of_stages, weights, n_weights, tp, pp);
+    for (int s = 0; s < pp && fits; s++) {
+        const uint64_t members = UINT64_MAX >> (64 - tp), theirs = processors >> (s * tp);
+        const bool both = (theirs & members) != 0 && (~theirs & members) != 0;
+        any |= both;
+        for (int r = s * tp; r < (s + 1) * tp; r++) {
+            const bool on_processor = (processors >> r & 1) != 0;
+            out[r] = both && on_processor ? 0 : of_ranks[r];
+            out[tp * pp + r] = both && !on_processor ? 0 : of_ranks[r];
+        }
+    }
+    for (int i = 0; i < n_weights && !any; i++)
+        out[i] = weights[i];
+    return any ? 2 * tp * pp : n_weights;
 }
 
 /* How a stage's members divide what each of its layers has: bounds in units, member m from [m] to
@@ -304,6 +349,7 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
     double w[PLAN_MAX_RANKS], w_stage[PLAN_MAX_RANKS];
     uint32_t layers[PLAN_MAX_RANKS + 1];
     spread_weights(w, w_stage, weights, n_weights, tp, pp);
+    const double *of_experts = n_weights == 2 * tp * pp ? weights + (size_t)tp * (size_t)pp : w;
     TRY(cut_stages(layers, hp, g, w_stage, pp, err));
 
     struct plan p = {.n_ranks = tp * pp, .tp = tp, .pp = pp};
@@ -326,7 +372,7 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
         cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, c.tiles);
         cut((uint32_t)div_up(hp->n_embd, TILE_ROWS), ws, tp, c.embd_tiles);
         cut((uint32_t)div_up(recurrent_n_units(hp), c.n_joined), ws, tp, c.units);
-        cut_experts(&c.experts, &hp->moe, ws, tp, experts);
+        cut_experts(&c.experts, &hp->moe, ws, of_experts + s * tp, tp, experts);
         for (int m = 0; m < tp; m++) {
             struct share *sh = &p.shares[s * tp + m];
             *sh = (struct share){.stage = s,

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define PLAN_MAX_RANKS 64
+#define PLAN_MAX_WEIGHTS (2 * PLAN_MAX_RANKS)
 
 /* Of layers of one kind of attention. */
 struct head_share {
@@ -46,8 +47,10 @@ struct share {
         vocab_end; /* rows of the output matrix; empty but on the last stage */
 };
 
-/* How experts are split: a slice of each (balanced for any routing), or whole ones. */
-enum experts_mode { EXPERTS_SLICE, EXPERTS_WHOLE };
+/* How experts are split: a slice of each (balanced for any routing), or whole ones. Or slices on
+ * the ranks on processors, and all else on those on devices: plan_experts_apart(). Or slices, as
+ * placement finds best. */
+enum experts_mode { EXPERTS_SLICE, EXPERTS_WHOLE, EXPERTS_CPU, EXPERTS_AUTO };
 
 struct plan {
     int n_ranks, tp, pp;
@@ -64,10 +67,16 @@ enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
 /* ST_BAD_INPUT also for a model whose exact sums would have more than FIXED_TERMS_MAX terms.
  *
  * weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
- * (stages), or n_ranks. If tp == pp, they are the members'. */
+ * (stages), or n_ranks. If tp == pp, they are the members'. Or 2 n_ranks, of which any may be 0,
+ * but not all of a stage: what ranks hold of all but the experts, then what they hold of these. */
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err);
+/* Such weights, from n_weights of the other kinds: where a stage has ranks in `processors` and
+ * others, these have the experts, and the others have all else. Returns how many; without such a
+ * stage they are copied as they are. */
+int plan_experts_apart(double out[PLAN_MAX_WEIGHTS], const double *weights, int n_weights,
+                       int tp, int pp, uint64_t processors);
 /* The run of layers of each of n stages, [bounds[s], bounds[s + 1]). A stage's load is its
  * bytes per unit of its share; the largest load is the smallest that whole layers allow. Every
  * stage has a layer if there are enough; the last one has the output matrix too. A step of many
@@ -81,7 +90,7 @@ enum status plan_cut_stages(uint32_t *bounds, const uint64_t *layer_bytes, uint3
                             uint64_t output_bytes, const double *shares, int n,
                             struct err *err);
 
-/* "slice", "whole", "auto" (slice); NULL is auto. */
+/* "slice", "whole", "cpu", "auto"; NULL is auto. */
 enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err);
 
 /* "one rank", "tensor3", "pipeline2", "tensor2xpipeline2" */

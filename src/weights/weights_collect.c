@@ -120,6 +120,8 @@ enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
     ld->w->has_type[dst->type] = true;
     ld->w->packed_bytes += bytes;
     ld->w->token_bytes += (double)bytes * used;
+    ld->w->expert_bytes += p.used == 0 ? 0 : (double)bytes;
+    ld->w->token_expert_bytes += p.used == 0 ? 0 : (double)bytes * used;
     ld->w->token_macs += (double)n_rows * (double)n_cols * used;
     return ST_OK;
 }

@@ -29,12 +29,16 @@ head -c 500 "$model" >"$store/half-00001-of-00002.gguf"
 "$LOCKSTEP" models >out 2>err || fail "models: $(cat err)"
 [ "$(cut -d' ' -f1 out | paste -sd' ')" = "beside deep folder jargon split" ] || fail "models lists $(cat out)"
 grep -q "^jargon .* this machine$" out || fail "models does not say where: $(cat out)"
+"$LOCKSTEP" models | grep -q "^jargon .* today " || fail "models does not say when: $("$LOCKSTEP" models)"
+touch -a -d "3 days ago" "$store/publisher/collection/deep.gguf"
+"$LOCKSTEP" models | grep -q "^deep .* 3 days ago " || fail "models does not say how long ago: $("$LOCKSTEP" models)"
 "$LOCKSTEP" models --json | python3 -c '
-import json, sys
+import json, sys, time
 models = {m["name"]: m for m in json.load(sys.stdin)}
 assert models["split"]["files"] == 2 and models["split"]["bytes"] == 1000, models
 assert models["folder"]["files"] == 2 and models["folder"]["bytes"] == 1003, models
-assert models["jargon"]["nodes"] == [{"node": None, "path": sys.argv[1]}], models
+place = models["jargon"]["nodes"][0]
+assert abs(place.pop("used") - time.time()) < 600 and models["jargon"]["nodes"] == [{"node": None, "path": sys.argv[1]}], models
 ' "$store/jargon.gguf" || fail "models --json"
 words=(--ids 1,2,3 --greedy 4 --ctx 64 -t 1 -q)
 "$LOCKSTEP" eval "$model" "${words[@]}" >ref.ids || exit 1

@@ -60,6 +60,7 @@ wait $pulling || fail "pull --nodes all: $(cat err)"
 : >hub/mode
 for node in ann bob cat; do has $node tiny || fail "$node has not what the hub has: $(ls -l hf-$node/hub/models--org--tiny/blobs)"; done
 [ "$(served)" = "$size" ] || fail "$(served) bytes came from the hub, of $size"
+grep -q "lockstep up hf:org/tiny" err || fail "what to do next is not said: $(cat err)"
 grep -q "^bob: $work/hf-bob/hub/models--org--tiny/snapshots/.*tiny-Q4_K_M.gguf" err || fail "where bob has it: $(cat err)"
 [ "$(cat hf-bob/hub/models--org--tiny/refs/main)" = "$(cat hf-ann/hub/models--org--tiny/refs/main)" ] || fail "bob has another commit"
 

@@ -66,6 +66,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if said == "think":
             for word in THOUGHTS.split(" "):
                 self.delta(reasoning_content=word + " ")
+        if said == "told":
+            comment = b': lockstep {"lost": "rack", "next": "shelf", "sentence": "rack is lost; shelf takes over"}\n\n: still at work\n\n: lockstep {nonsense\n\n'
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(comment), comment))
         step = 5 if first else 7  # another division into events
         for i in range(0, len(text), step):
             if said in ("break", "other") and first and i >= 20:

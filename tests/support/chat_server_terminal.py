@@ -91,6 +91,19 @@ def several_lines():
 
 
 @case
+def what_happened_is_said():
+    with chat() as t:
+        t.ready()
+        t.type("break\r")
+        t.until("It holds what nobody.*not-broken\\.\r\n.*\\[http://127.0.0.1:[0-9]* is lost; http://127.0.0.2:[0-9]* goes on\\]")
+        t.until("\\[7 \\+ 11 tokens, first after")
+        t.ready()
+        t.type("told\r")
+        t.until("It holds what nobody.*\\[rack is lost; shelf takes over\\]")
+        t.ready()
+
+
+@case
 def it_goes_on_after_errors():
     with chat("-q") as t:
         t.ready()

@@ -114,6 +114,15 @@ def views_and_scrolling():
         lines = t.frame("\\[events\\]\n\n[0-9:]* joined")
         if "event 99" not in lines[3]:
             raise Missing(f"it does not scroll: {lines}")
+        # A sentence that is longer than the line has further ones.
+        cluster["events"].append({"time": 1, "kind": "placed", "sentence": "word " * 20 + "end"})
+        put(cluster)
+        t.type("\x1b[H")
+        lines = t.frame(" {20}word[a-z ]* end\n")
+        if not lines[4].endswith("word") or not lines[5].endswith("end"):
+            raise Missing(f"a long sentence is {lines[4:6]}")
+        cluster["events"].pop()
+        put(cluster)
         t.type("\x1b[F")
         lines = t.frame("event 0\n")
         if "event 0" not in lines[22]:

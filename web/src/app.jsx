@@ -13,6 +13,7 @@ import { applyTheme, Settings } from "./settings.jsx";
 import { Sidebar } from "./sidebar.jsx";
 import { Watch } from "./status.js";
 import { keep, loadSettings, openStorage, saveSettings } from "./store.js";
+import { titleOf } from "./tree.js";
 
 const KEY = "lockstep.key";
 const TOKEN = "lockstep.token"; // of who may change the cluster
@@ -120,6 +121,10 @@ export function App() {
   const speed = run ? speedOf(run) : conversation && chats.shown(id).at(-1).speed;
   chats.see(id);
 
+  const title = conversation ? `${titleOf(conversation)} \u2013 lockstep` : "lockstep";
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
   useLayoutEffect(() => applyTheme(settings.theme), [settings.theme]);
   useEffect(() => {
     const look = () => !document.hidden && watch.start();

@@ -1,5 +1,5 @@
 // conversations.jsx: the list of conversations: found, renamed, exported, imported and deleted.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { fileName, fromJson, mentions, toJson, toMarkdown } from "./exchange.js";
 import { count } from "./format.js";
 import { Icon } from "./icons.jsx";
@@ -40,14 +40,19 @@ function Rename({ title, onDone }) {
 /* What can be done with one; below it in the list. */
 function Actions({ id, chats, conversation, onRename, onDone }) {
   const title = titleOf(conversation);
+  const remove = () => {
+    if (!confirm(`Delete the conversation \u201c${title.slice(0, 80)}\u201d?`)) return;
+    document.querySelector("aside .new").focus(); // what had the keyboard's focus goes
+    chats.remove(conversation.id);
+  };
   const actions = [
     ["Rename", onRename],
     ["Save as Markdown", () => save(fileName(conversation, "md"), toMarkdown(conversation), "text/markdown")],
     ["Save as JSON", () => save(fileName(conversation, "json"), toJson([conversation]), "application/json")],
-    ["Delete", () => confirm(`Delete the conversation \u201c${title.slice(0, 80)}\u201d?`) && chats.remove(conversation.id)],
+    ["Delete", remove],
   ];
   const act = (action) => {
-    onDone();
+    if (action !== remove) onDone(); // where it stays
     action();
   };
   return (
@@ -72,6 +77,11 @@ function Row({ chats, conversation, current, onOpen }) {
   const title = titleOf(conversation);
   const [mode, setMode] = useState(""); // "actions", "rename"
   const more = useRef(null);
+  const back = useRef(false); // the keyboard's focus goes to the button again
+  useLayoutEffect(() => {
+    if (back.current && mode === "") more.current.focus();
+    back.current = mode !== "";
+  }, [mode]);
   const rename = (name) => {
     setMode("");
     if (name !== null) chats.rename(id, name);
@@ -80,7 +90,6 @@ function Row({ chats, conversation, current, onOpen }) {
     if (e.key !== "Escape" || mode === "") return;
     e.stopPropagation();
     setMode("");
-    more.current?.focus();
   };
   if (mode === "rename")
     return (

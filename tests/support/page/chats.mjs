@@ -135,6 +135,7 @@ await check("conversations are found, renamed, saved and read again", async (pag
   await page.getByRole("textbox", { name: "Name of the conversation" }).fill("The zoo");
   await page.keyboard.press("Enter");
   await list(page).getByText("The zoo").waitFor();
+  await page.waitForFunction(() => document.activeElement.ariaLabel === "More: The zoo");
   const saved = async (name) => {
     const [download] = await Promise.all([page.waitForEvent("download"), button(page, name).click()]);
     return { name: download.suggestedFilename(), text: readFileSync(await download.path(), "utf8") };
@@ -148,6 +149,8 @@ await check("conversations are found, renamed, saved and read again", async (pag
   for (const name of ["The zoo", "things"]) {
     await button(page, `More: ${name}`).click();
     await button(page, "Delete").click();
+    await list(page).getByText(name).waitFor({ state: "detached" });
+    assert.match(await page.evaluate(() => document.activeElement.ariaLabel ?? document.activeElement.innerText), /^\s*New chat|^Question/);
   }
   assert.equal(await list(page).getByRole("listitem").count(), 0);
   const input = page.getByLabel("File of conversations");

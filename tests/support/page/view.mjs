@@ -58,8 +58,9 @@ await check("every machine, link, model and event is there", async (page) => {
     await button(page, new RegExp(`^${name} `)).waitFor();
   }
   assert.equal(await page.locator("line.wire").count(), 7);
+  await page.locator(".label").getByText("MB/s of 9.7 GB/s").waitFor(); // after two answers
   const shown = await page.locator(".cluster").innerText();
-  for (const text of ["rdma 4.1 \u00b5s", "of 9.7 GB/s", "tcp 88 \u00b5s", "8 machines 1 lost", "3 models serve 2 not", "heads 48\u201363 of 64", "layers 44\u201379 of 80",
+  for (const text of ["rdma 4.1 \u00b5s", "tcp 88 \u00b5s", "8 machines 1 lost", "3 models serve 2 not", "heads 48\u201363 of 64", "layers 44\u201379 of 80",
     "rank 0 on NVIDIA RTX 4090", "stands by for gpt-oss-20b, gemma-3-27b", "cannot stand in for llama-3.3-70b: there is no room on its disk",
     "loft gets a copy from cellar", "110 MB/s", "downloads phi-4-Q4_K_M.gguf", "porch is lost; attic loads the model again", "weights 33 GB",
     "in place of 27.4", "shelf, attic could take over"])

@@ -135,6 +135,7 @@ static void *call_main(void *user) {
     CURL *h = client_curl();
     struct curl_slist *headers = curl_slist_append(NULL, "Authorization: Bearer abc");
     headers = curl_slist_append(headers, "Content-Type: application/json");
+    headers = curl_slist_append(headers, "Accept-Encoding: gzip");
     curl_easy_setopt(h, CURLOPT_URL, c->url);
     curl_easy_setopt(h, CURLOPT_TIMEOUT, 60L);
     curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
@@ -245,6 +246,7 @@ static void test_passes_on(void **state) {
     struct server s;
     struct client_call c;
     server_begin(&s, "HTTP/1.1 418 Teapot\r\nContent-Type: text/x-tea\r\nX-Tea: green\r\n"
+                     "Content-Encoding: leaves\r\nCache-Control: max-age=5\r\n"
                      "Content-Length: 3\r\n\r\ntea");
     struct gateway *f = open_gateway(s.address);
     call_begin(&c, f, "/v1/a%20b/c?x=1%262&y", "{\"a\": 1}");
@@ -253,6 +255,9 @@ static void test_passes_on(void **state) {
     assert_string_equal(c.text.bytes, "tea");
     assert_non_null(strstr(c.headers.bytes, "text/x-tea"));
     assert_non_null(strstr(c.headers.bytes, "X-Tea: green"));
+    assert_non_null(strstr(c.headers.bytes, "Content-Encoding: leaves"));
+    assert_non_null(strstr(c.headers.bytes, "Cache-Control: max-age=5"));
+    assert_non_null(strstr(s.request, "Accept-Encoding: gzip\r\n"));
     assert_int_equal(strncmp(s.request, "POST /v1/a%20b/c?x=1%262&y= HTTP/1.1\r\n", 38), 0);
     assert_non_null(strstr(s.request, "Authorization: Bearer abc\r\n"));
     assert_non_null(strstr(s.request, "Content-Type: application/json\r\n"));

@@ -654,8 +654,54 @@ static void wires_that_were_not_measured(void **state) {
     close_shape(&m);
 }
 
+/* Qwen3 235B A22B in q4_K, 4.5 bits a weight, on a card of 24 GB at 1008 GB/s and a processor at
+ * 80: 94 layers of 128 experts of 3 * 4096 * 1536 are 127.7 GB, of which a token reads 8 of 128.
+ * All else is 7.3e9 weights, 4.1 GB. That is the card's, and what fits beside it of the experts: 3
+ * of 24 segments. So the processor reads 21 / 24 of 7.98 GB, and the card what comes before it. */
+static void experts_are_divided_by_the_memory_that_is_left(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "qwen3-235b-a22b", QT_Q4_K);
+    struct cluster c = machines_alike(2, 0, 80e9, 20e-6);
+    c.machines[0].rate = 1008e9;
+    c.machines[0].memory_bytes = (uint64_t)24 * GB;
+    c.machines[0].crossing_s = 25e-6;
+    struct placement_wish wish = wish_for(&m, &c);
+    wish.experts = EXPERTS_AUTO;
+    wish.processors = 1 << 1;
+    struct placement *p = rank_wish(&wish);
+    const struct placement_candidate *best = &p->list[0];
+    assert_int_equal(p->n, 3);
+    assert_true(best->fits && best->tp == 2);
+    assert_int_equal(best->n_shares, 4);
+    assert_int_equal(best->plan.shares[0].heads[0].end, 64);
+    assert_int_equal(best->plan.shares[1].heads[0].begin, 64);
+    assert_int_equal(best->plan.shares[0].expert_ff_end, 3 * 64);
+    assert_int_equal(best->plan.shares[1].vocab_end - best->plan.shares[1].vocab_begin, 0);
+    assert_about(best->read_s, 21.0 / 24 * 7.98 / 80 + 4.1 / 1008, 0.05);
+    char text[100];
+    placement_candidate_shares_text(best, 2, text, sizeof text);
+    assert_memory_equal(text, "shares 1,0, experts 0.1", 23);
+    placement_layout_text(best, text, sizeof text);
+    assert_string_equal(text, "tensor2 with experts apart");
+    mem_free(p);
+
+    wish.experts = EXPERTS_SLICE; /* then the processor has its part of all layers */
+    p = rank_wish(&wish);
+    assert_int_equal(p->n, 2);
+    assert_true(p->list[0].read_s > 1.3 * (21.0 / 24 * 7.98 / 80 + 4.1 / 1008));
+    mem_free(p);
+    wish.experts = EXPERTS_CPU; /* nothing of the experts is the card's */
+    p = rank_wish(&wish);
+    assert_int_equal(of_tp(p, 2)->plan.shares[0].expert_ff_end, 0);
+    assert_about(of_tp(p, 2)->read_s, 7.98 / 80 + 4.1 / 1008, 0.05);
+    mem_free(p);
+    close_shape(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_are_divided_by_the_memory_that_is_left),
         cmocka_unit_test(a_machine_alone_may_be_the_fastest),
         cmocka_unit_test(the_slow_one_is_left_out),
         cmocka_unit_test(memory_needs_them_all),

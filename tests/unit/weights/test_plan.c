@@ -365,8 +365,45 @@ static void kinds_of_layers_are_divided_apart(void **state) {
     gguf_close(g);
 }
 
+/* Ranks 1 and 3 of two teams of two are on processors: they have the experts and nothing else. */
+static void experts_are_apart_where_a_team_has_both(void **state) {
+    (void)state;
+    struct gguf *g = open_any();
+    if (g == NULL)
+        skip();
+    struct hparams hp = shape_1b();
+    hp.moe.n_experts = 8, hp.moe.n_used = 2, hp.moe.n_ff = 512, hp.moe.n_ff_shared = 256;
+    const double given[] = {3, 1, 2, 2}, nothing[] = {0, 0, 1, 1}, negative[] = {1, 1, 2, -1};
+    double w[PLAN_MAX_WEIGHTS];
+    struct plan p;
+    struct err err;
+    assert_int_equal(plan_experts_apart(w, given, 4, 2, 2, 1 << 1 | 1 << 3), 8);
+    assert_int_equal(plan_make(&p, &hp, g, 2, 2, w, 8, EXPERTS_CPU, &err), ST_OK);
+    for (int r = 0; r < 4; r++) {
+        const struct share *sh = &p.shares[r];
+        const bool has_experts = r % 2 == 1;
+        assert_int_equal(sh->heads[0].end - sh->heads[0].begin, has_experts ? 0 : 32);
+        assert_int_equal(sh->ff[0].end - sh->ff[0].begin, has_experts ? 0 : 8192);
+        assert_int_equal(sh->shared_end - sh->shared_begin, has_experts ? 0 : 256);
+        assert_int_equal(sh->expert_ff_end - sh->expert_ff_begin, has_experts ? 512 : 0);
+        assert_int_equal(sh->expert_end, 8);
+    }
+    /* A stage of processors alone, then a stage of both; and where none has both. */
+    assert_int_equal(plan_experts_apart(w, given, 4, 2, 2, 1 << 0 | 1 << 1 | 1 << 3), 8);
+    assert_true(w[0] == 3 && w[1] == 1 && w[2] == 2 && w[3] == 0);
+    assert_true(w[4] == 3 && w[5] == 1 && w[6] == 0 && w[7] == 2);
+    assert_int_equal(plan_experts_apart(w, given, 4, 1, 4, 1 << 1), 4);
+    assert_int_equal(plan_experts_apart(w, given, 4, 2, 2, 0), 4);
+    assert_int_equal(plan_experts_apart(w, given, 0, 2, 1, 1 << 0), 4);
+    assert_true(w[0] == 0 && w[1] == 1 && w[2] == 1 && w[3] == 0);
+    assert_int_equal(plan_make(&p, &hp, g, 2, 1, nothing, 4, EXPERTS_CPU, &err), ST_BAD_INPUT);
+    assert_int_equal(plan_make(&p, &hp, g, 2, 1, negative, 4, EXPERTS_CPU, &err), ST_BAD_INPUT);
+    gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_are_apart_where_a_team_has_both),
         cmocka_unit_test(segments_depend_on_the_model_alone),
         cmocka_unit_test(every_unit_has_one_owner),
         cmocka_unit_test(shares_follow_the_weights),
