@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "cli/device_list.h"
 #include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
@@ -211,8 +212,10 @@ struct placing {
     struct model_share *share;
     struct member *list;
     size_t n;
-    int n_own_ranks;  /* of this machine */
-    bool provisional; /* nodes without the model have its head, for measuring */
+    int n_own_ranks; /* of this machine */
+    char own_name[64];
+    const char *devices; /* as the user names them; borrowed */
+    bool provisional;    /* nodes without the model have its head, for measuring */
     bool quiet;
 };
 static struct placing placing; /* one command, one cluster */
@@ -388,6 +391,17 @@ static enum status take_named(struct placing *p, const json_t *found, const char
     return ST_OK;
 }
 
+/* What this machine's node is called, or the machine where there is none. */
+static void find_own_name(struct placing *p, const json_t *found) {
+    size_t i;
+    json_t *node;
+    gethostname(p->own_name, sizeof p->own_name - 1);
+    json_array_foreach((json_t *)(uintptr_t)found, i, node) {
+        if (nodes_is_this_machine(json_text(node, "machine")))
+            snprintf(p->own_name, sizeof p->own_name, "%s", json_text(node, "name"));
+    }
+}
+
 /* Of `auto` and `auto@ADDRESS`: the node that knows them; NULL: this machine's own. False: it is
  * neither. */
 static bool is_auto(const char *which, const char **at) {
@@ -403,6 +417,7 @@ static enum status take(struct placing *p, const char *which, struct err *err) {
     bool all = is_auto(which, &at);
     TRY(nodes_find(&p->id, at, &found, stranger, &n_strangers, err));
     enum status st = ST_OK;
+    find_own_name(p, found);
     if (all)
         take_all(p, found);
     else
@@ -579,6 +594,48 @@ static int count_ranks(const struct placing *p) {
     return n;
 }
 
+/* The devices of the ranks, where the user names those of nodes; borrowed as hosts. With --failover
+ * a node may be missing now. */
+static char devices[LOCKSTEP_MAX_RANKS * 256];
+
+static enum status name_devices(const struct placing *p, struct lockstep_options *opt,
+                                int n_own_ranks, struct err *err) {
+    struct device_host list[LOCKSTEP_MAX_RANKS + 1] = {{p->own_name, n_own_ranks}};
+    const char *absent;
+    size_t absent_len;
+    if (!device_list_has_nodes(p->devices))
+        return ST_OK;
+    for (size_t i = 0; i < p->n; i++)
+        list[i + 1] = (struct device_host){p->list[i].name, p->list[i].n_ranks};
+    TRY(device_list_check(p->devices, list, p->n + 1, &absent, &absent_len, err));
+    if (absent != NULL && !opt->failover)
+        return err_set(err, ST_BAD_INPUT, "--device %s: no node called %.*s takes part",
+                       p->devices, (int)absent_len, absent);
+    if (absent != NULL && !p->quiet)
+        fprintf(stderr, "warning: --device: no node called %.*s takes part now\n",
+                (int)absent_len, absent);
+    TRY(device_list_of_ranks(devices, sizeof devices, p->devices, list, p->n + 1, err));
+    opt->devices = devices;
+    return ST_OK;
+}
+
+enum status nodes_name_devices(struct lockstep_options *opt, bool quiet, struct err *err) {
+    struct placing alone = {.quiet = quiet, .devices = opt->devices};
+    char stranger[NET_TEXT_BYTES];
+    struct identity id;
+    size_t n_strangers;
+    json_t *found = NULL;
+    if (!device_list_has_nodes(opt->devices))
+        return ST_OK;
+    if (nodes_identity(&id, NULL) == ST_OK) {
+        (void)nodes_find(&id, NULL, &found, stranger, &n_strangers, NULL);
+        identity_deinit(&id);
+    }
+    find_own_name(&alone, found);
+    json_decref(found);
+    return name_devices(&alone, opt, MAX(opt->n_ranks, 1), err);
+}
+
 static enum status name_hosts(const struct placing *p, struct lockstep_options *opt,
                               struct err *err) {
     char own[NET_TEXT_BYTES + 8];
@@ -597,7 +654,7 @@ static enum status name_hosts(const struct placing *p, struct lockstep_options *
                        LOCKSTEP_MAX_RANKS);
     opt->hosts = hosts;
     opt->by_nodes = true;
-    return ST_OK;
+    return name_devices(p, opt, p->n_own_ranks, err);
 }
 
 static bool any_is_linked(const struct placing *p) {
@@ -644,7 +701,7 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     opt->hosts = NULL;
     opt->by_nodes = false;
     if (n == 0)
-        return ST_OK;
+        return name_devices(p, opt, p->n_own_ranks, err);
     if (p->provisional) {
         p->provisional = false;
         TRY(give_all(p, err));
@@ -675,8 +732,9 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
                          struct err *err) {
     TRY(take(p, which, err));
     set_ranks(p, opt);
+    p->devices = opt->devices;
     if (p->n == 0)
-        return ST_OK;
+        return name_devices(p, opt, MAX(opt->n_ranks, 1), err);
     TRY(model_files_read(&p->files, p->model_path, err));
     TRY(model_files_find_heads(&p->files, p->model_path, err));
     TRY(model_share_open(&p->share, &p->id, &p->files, p->model_path, err));

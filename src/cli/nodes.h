@@ -35,6 +35,9 @@ bool nodes_host_of(const char *address, char *out, size_t size);
  * have ended: until then they may ask for weights. */
 enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,
                         bool quiet, struct err *err);
+/* Without --nodes: opt->devices, where it names nodes (device_list.h), becomes that of this
+ * machine's ranks. */
+enum status nodes_name_devices(struct lockstep_options *opt, bool quiet, struct err *err);
 /* After LOCKSTEP_AGAIN (opt->placed, which nodes_place() sets for `auto`): opt is for those
  * machines that make it faster, and they have the model now. */
 enum status nodes_place_again(struct lockstep_options *opt, struct err *err);

@@ -62,7 +62,8 @@ const struct cli_option session_split_options[] = {
              "processor if there is one. One name for all ranks, or\n"
              "one for each. NAME+cpu: prompts there, tokens on the\n"
              "processor; cpu+NAME: the other way; NAME+auto: tokens\n"
-             "where they are faster. Never changes the bits"),
+             "where they are faster. NODE=NAME,..: of each node's\n"
+             "ranks. Never changes the bits"),
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, POOL_MAX_THREADS,
             "threads per rank (default: the cores, divided among\n"
             "the ranks of this machine)"),
@@ -381,8 +382,9 @@ int session_place(struct lockstep_options *opt) {
         return followed == LOCKSTEP_OK ? 0 : session_fail(followed, &why);
     }
     int status = session_check_output(a->output);
-    if (status == CLI_GO_ON && a->nodes != NULL) {
-        st = nodes_place(opt, a->nodes, a->weights, a->quiet, &err);
+    if (status == CLI_GO_ON) {
+        st = a->nodes != NULL ? nodes_place(opt, a->nodes, a->weights, a->quiet, &err)
+                              : nodes_name_devices(opt, a->quiet, &err);
         status = st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
     }
     return status;

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "cli/device_list.h"
 #include "cli/model_names.h"
 #include "cli/nodes.h"
 #include "cli/session.h"
@@ -127,6 +128,32 @@ static enum status take_down(struct asking *a, const char *which, struct err *er
     json_decref(body);
     if (st == ST_OK)
         json_decref(answer);
+    return st;
+}
+
+/* --device NODE=..: each is a node that is there. */
+static enum status check_devices(struct asking *a, struct err *err) {
+    char stranger[NET_TEXT_BYTES];
+    size_t n_strangers, i, len;
+    const char *absent = NULL, *text = session_args.devices;
+    json_t *found, *one;
+    if (!device_list_has_nodes(text))
+        return ST_OK;
+    TRY(nodes_find(&a->id, node, &found, stranger, &n_strangers, err));
+    struct device_host *hosts = mem_calloc(MAX(json_array_size(found), 1u), sizeof *hosts);
+    enum status st =
+        hosts != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for names of nodes");
+    json_array_foreach(found, i, one) {
+        if (hosts != NULL)
+            hosts[i] = (struct device_host){json_text(one, "name"), 1};
+    }
+    if (st == ST_OK)
+        st = device_list_check(text, hosts, json_array_size(found), &absent, &len, err);
+    if (st == ST_OK && absent != NULL)
+        st = err_set(err, ST_BAD_INPUT, "--device %s: no node called %.*s is there", text,
+                     (int)len, absent);
+    mem_free(hosts);
+    json_decref(found);
     return st;
 }
 
@@ -420,7 +447,9 @@ static enum status up(const char *as, const json_t *deployment, json_t **out, st
     struct asking a;
     json_t *before, *answer;
     TRY(begin_asking(&a, err));
-    enum status st = look(&a, as, &before, err);
+    enum status st = check_devices(&a, err);
+    if (st == ST_OK)
+        st = look(&a, as, &before, err);
     bool is_new = st == ST_OK && before == NULL;
     if (st == ST_OK) {
         json_decref(before);

@@ -66,8 +66,8 @@ struct job_device {
     bool measures; /* which they are is to be measured, if its memory is the host's */
 };
 
-/* "NAME": all steps are the device's. "NAME+cpu": prompts. "cpu+NAME": tokens. "NAME+auto": prompts,
- * and tokens where it is faster; so it is with "auto", where it can be. "cpu": none are.
+/* "NAME": all steps are the device's. "NAME+cpu": prompts. "cpu+NAME": tokens. "NAME+auto":
+ * prompts, and tokens where it is faster; so it is with "auto", where it can be. "cpu": none are.
  * ST_BAD_INPUT: something else; the list has one for each rank of another number of ranks. */
 enum status job_device(const struct job *job, struct job_device *out, struct err *err);
 /* Bit r: rank r computes on its processor alone, by what `devices` says. */

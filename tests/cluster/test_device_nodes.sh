@@ -48,6 +48,13 @@ refused() { # SENTENCE words...
 }
 refused "rank 1: .*nowhere" --device cpu,nowhere
 refused "names 3 devices for 2 ranks" --device cpu,cpu,cpu
+together --device "bob=$device,ann=cpu" --split 1,1
+grep -q "$device" nodes.err && fail "ann's rank has bob's device: $(cat nodes.err)"
+together --device "ann=$device" --split 1,1 # bob, who is not named, has none
+grep -q "$device" nodes.err || fail "ann's rank has no device: $(cat nodes.err)"
+refused "no node called eve takes part" --device "ann=$device,eve=cpu"
+refused "expected NODE=DEVICE of each node" --device "ann=$device,cpu"
+refused "ann is named twice" --device "ann=$device,ann=cpu"
 
 # ---- what nodes serve together ------------------------------------------------------------------
 question='{"model": "m", "prompt": "What is a bit bucket?", "max_tokens": 12, "temperature": 0}'
@@ -69,6 +76,13 @@ up --device "$device" --split 1,1
 uses_device 1 || fail "bob's rank has no device: $(cat bob.log)"
 uses_device 0 || fail "ann's rank has no device: $(cat ann.log)"
 on 1 "$LOCKSTEP" down m || fail "down"
+up --device "bob=$device" --split 1,1
+[ "$(ask)" = "$text" ] || fail "on bob's device the answer is $(ask), not $text: $(cat ann.log)"
+uses_device 1 || fail "bob's rank has no device: $(cat bob.log)"
+uses_device 0 && fail "ann's rank has a device: $(cat ann.log)"
+on 1 "$LOCKSTEP" down m || fail "down"
+on 1 timeout 100 "$LOCKSTEP" up own/m.gguf --port 8096 --insecure --device "bob=$device,eve=cpu" >up.log 2>&1 && fail "up takes a node that is not there"
+grep -q "no node called eve is there" up.log || fail "up with a node that is not there says $(cat up.log)"
 on 1 timeout 100 "$LOCKSTEP" up own/m.gguf --port 8096 -t 1 --ctx 256 --insecure --nodes ann,bob --device nowhere >up.log 2>&1 && fail "up takes a device that is not there"
 grep -q "nowhere" up.log || fail "up with a device that is not there says $(cat up.log)"
 [ "$failures" = 0 ]
