@@ -77,7 +77,7 @@ static void record(struct forward_pass *r, const struct moe_weights *w,
     struct shaders *s = m->shaders;
     const struct moe_params *p = &m->hp->moe;
     const struct acts mid = forward_acts_part(&m->moe.mid_act, 0, c->n_tokens * c->n_used);
-    const struct wmat *shared = &w->shared.down, *down = &w->experts[c->begin].down;
+    const struct wmat *shared = &w->shared.down, *down;
     record_choice(r, w);
     if (shared->n_cols != 0) {
         const struct ffn_up up = moe_shared_up(m, w, shared_weights(m));
@@ -85,6 +85,12 @@ static void record(struct forward_pass *r, const struct moe_weights *w,
         shaders_matmul_fixed(s, shared, forward_act_for(&m->shared_act, shared), r->acc,
                              m->ld_acc, plan_ffn_segment(p->n_ff_shared));
     }
+    if (c->begin >= c->end) { /* then all of them are other ranks' */
+        if (shared->n_cols == 0)
+            shaders_fixed_zero(s, r->acc, m->ld_acc, m->hp->n_embd, c->n_tokens);
+        return;
+    }
+    down = &w->experts[c->begin].down;
     record_chosen_up(m, w, c, matrices, &mid);
     shaders_chosen_matmul_fixed(s, c, matrices + (size_t)2 * p->n_experts, down,
                                 forward_act_for(&mid, down), r->acc, m->ld_acc,
@@ -115,8 +121,8 @@ bool moe_on_device(struct forward_pass *r, struct pool *pool, const struct layer
     const struct model *m = r->m;
     const uint32_t n = r->step->n_tokens, layer = (uint32_t)(lw - m->w.layers);
     const struct shaders_chosen c = moe_chosen(r, m->on_device.choices);
-    if (!on_device(r) || !device_chooses(m->hp, m->share->layer_begin + layer) ||
-        c.begin >= c.end || r->sharded || n > device_few(&m->hp->moe))
+    if (!on_device(r) || !device_chooses(m->hp, m->share->layer_begin + layer) || r->sharded ||
+        n > device_few(&m->hp->moe))
         return false;
     if (device_records(pool))
         record(r, lw->moe, &c, matrices_of(m, layer));
