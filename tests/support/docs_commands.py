@@ -41,6 +41,8 @@ EXCEPTIONS = [
     (r"^build/bench/bench_masks ", "needs a model with Qwen's vocabulary"),
     (r"^lockstep fetch ", "needs another machine that has the model; test_models has one"),
     (r"lockstep pull |^lockstep (chat|verify|rm) hf:", "needs the hub; test_pull has an imitation of it"),
+    (r"lockstep top$", "needs a whole terminal; test_top has one"),
+    (r"^lockstep chat --server desk", "needs a machine called desk; test_view has some"),
     (r"^lockstep key --set$", "asks on a terminal; test_nodes types it"),
     (r"^lockstep down model$", "is run at the end, to end what was put up"),
 ]
