@@ -39,8 +39,8 @@ void device_pack(struct forward_pass *r, struct pool *pool, const struct acts *a
 bool device_ffn_up(struct forward_pass *r, struct pool *pool, const struct ffn_up *list,
                    size_t n);
 
-/* A recurrent layer from the products of x on to acc. */
-void recurrent_device(struct forward_pass *r, struct pool *pool,
+/* A recurrent layer from the products of x on to acc. False: the group was lost. */
+bool recurrent_device(struct forward_pass *r, struct pool *pool, int thread,
                       const struct recurrent_weights *w);
 
 /* Thread 0: an error of the device is the step's. */

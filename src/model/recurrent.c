@@ -129,14 +129,6 @@ static struct conv_part conv_block(const struct recurrent_layout *lay, size_t bl
                               .n = MIN(p->n - begin, (uint32_t)BLOCK_COLS)};
 }
 
-/* y = x * by, [n_tokens, n] with rows ldy and ld apart. */
-static void times(float *y, size_t ldy, const float *x, const float *by, size_t ld,
-                  uint32_t n_tokens, uint32_t n) {
-    for (size_t t = 0; t < n_tokens; t++)
-        for (uint32_t c = 0; c < n; c++)
-            y[t * ldy + c] = exact_tidy(x[t * ld + c] * by[t * ld + c]);
-}
-
 static void convolve_block(struct forward_pass *r, const struct recurrent_weights *w,
                            size_t run_index, size_t block) {
     struct model *m = r->m;
@@ -164,13 +156,16 @@ static void convolve_block(struct forward_pass *r, const struct recurrent_weight
         .silu = m->hp->recurrent.kind != RECURRENT_SHORT_CONV,
     };
     const bool gated = m->hp->recurrent.kind == RECURRENT_SHORT_CONV;
-    if (gated)
-        times(args.x, lay->ld, args.x, args.x + lay->k_at - lay->v_at, lay->ld, run->n_tokens,
-              part.n);
+    for (size_t t = 0; t < run->n_tokens && gated; t++) {
+        float *x = args.x + t * lay->ld;
+        times(x, x, x + lay->k_at - lay->v_at, part.n);
+    }
     m->recurrent.k->conv(&args);
-    if (gated)
-        times(m->recurrent.out + (size_t)first * lay->out_ld + part.at, lay->out_ld, args.x,
-              args.x + lay->z_at - lay->v_at, lay->ld, run->n_tokens, part.n);
+    for (size_t t = 0; t < run->n_tokens && gated; t++) {
+        const float *x = args.x + t * lay->ld;
+        times(m->recurrent.out + (first + t) * lay->out_ld + part.at, x,
+              x + lay->z_at - lay->v_at, part.n);
+    }
 }
 
 static void convolve(struct forward_pass *r, struct pool *pool,
@@ -270,8 +265,7 @@ static void mamba2_finish(const struct model *m, const struct recurrent_weights 
     const uint32_t v_dim = m->hp->recurrent.v_dim;
     const float *x = row + lay->v_at + (size_t)local * v_dim, d = w->d[lay->first_unit + local];
     float *o = out + (size_t)local * v_dim;
-    for (uint32_t i = 0; i < v_dim; i++)
-        o[i] = exact_tidy(o[i] + d * x[i]);
+    mamba2_skip(o, x, d, v_dim);
     m->k->swiglu(o, row + lay->z_at + (size_t)local * v_dim, o, v_dim);
 }
 
@@ -416,8 +410,7 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (m->hp->recurrent.by_channel)
         low_rank_products(r, pool, w);
     if (on_device(r) && recurrent_is_on_device(m->hp)) {
-        recurrent_device(r, pool, w);
-        return true;
+        return recurrent_device(r, pool, thread, w);
     }
     convolve(r, pool, w);
     if (m->hp->recurrent.kind != RECURRENT_SHORT_CONV)

@@ -79,4 +79,16 @@ static inline void mamba2_gates(float *dt, float *decay, float bias, float a) {
     *decay = not_less(exact_exp(*dt * a));
 }
 
+/* Results o [n] of a head of Mamba-2 get its values x times d. */
+static inline void mamba2_skip(float *o, const float *x, float d, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        o[i] = exact_tidy(o[i] + d * x[i]);
+}
+
+/* y = x * by, [n] */
+static inline void times(float *y, const float *x, const float *by, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = exact_tidy(x[i] * by[i]);
+}
+
 #endif

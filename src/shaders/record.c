@@ -174,7 +174,8 @@ enum vector_op {
     SOFTCAP,
     FIXED_BIAS,
     SCALE_ROWS,
-    FIXED_ZERO
+    FIXED_ZERO,
+    TIMES
 }; /* vector.comp */
 
 #define VECTOR_LANES 256
@@ -207,6 +208,11 @@ void shaders_fixed_get(struct shaders *s, struct rows x, const int64_t *acc, siz
 
 void shaders_add(struct shaders *s, struct rows y, struct rows x, uint32_t n, uint32_t n_rows) {
     vector(s, ADD, y.p, y.ld, x.p, x.ld, n, n_rows, 0);
+}
+
+void shaders_times(struct shaders *s, struct rows y, struct rows x, uint32_t n,
+                   uint32_t n_rows) {
+    vector(s, TIMES, y.p, y.ld, x.p, x.ld, n, n_rows, 0);
 }
 
 void shaders_add_vector(struct shaders *s, struct rows y, const float *x, uint32_t n,

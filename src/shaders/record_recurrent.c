@@ -69,7 +69,7 @@ void shaders_recurrence(struct shaders *s, const struct shaders_recurrence *c,
                         const struct shaders_states *states) {
     BUG_ON(c->k_dim > SHADERS_STATE_ROWS);
     struct {
-        uint64_t rows, out, states, runs, heads;
+        uint64_t rows, out, states, runs, heads, d;
         uint32_t ld, ld_out, ld_state, head_floats, k_dim, v_dim, q_at, k_at, v_at;
         uint32_t decay_step, delta, n_runs, begin, end;
     } push = {at(s, c->rows.p),
@@ -77,6 +77,7 @@ void shaders_recurrence(struct shaders *s, const struct shaders_recurrence *c,
               at(s, states->p),
               at(s, states->runs),
               at(s, c->heads),
+              at(s, c->d),
               ld(c->rows.ld),
               ld(c->out.ld),
               ld(states->ld),
@@ -98,6 +99,7 @@ void shaders_recurrence(struct shaders *s, const struct shaders_recurrence *c,
                    states->n_tokens);
     touches_floats(s, c->out.p, (size_t)c->n_heads * c->v_dim, states->n_tokens);
     touches(s, c->heads, c->n_heads, sizeof *c->heads, states->n_runs);
+    touches_floats(s, c->d, c->n_heads, states->n_tokens);
     touches_states(s, states, c->n_heads * c->head_floats);
     for (; push.begin < states->n_tokens; push.begin = push.end) {
         push.end = MIN(push.begin + n_tokens, states->n_tokens);

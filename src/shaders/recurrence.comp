@@ -9,6 +9,7 @@ layout(local_size_x = 256) in;
 #define ROWS 128u /* SHADERS_STATE_ROWS */
 layout(push_constant) uniform P {
     uvec2 rows, out_, states, runs, heads;
+    uvec2 d; /* of all heads: a result gets its value times d, too; 0: none */
     uint ld, ld_out, ld_state; /* from slot to slot */
     uint head_floats, k_dim, v_dim;
     uint q_at, k_at, v_at; /* in a token's row */
@@ -55,10 +56,13 @@ float lesson(Floats row, bool pad) {
     return tidy_(mul_(own, row.at[head.beta]));
 }
 
-float result() {
+float result(Floats row) {
     float sum = 0.0;
     for (uint i = 0u; i < p.k_dim; i++) sum = fma_(state[i * 16u + column], q[i], sum);
-    return tidy_(sum);
+    sum = tidy_(sum);
+    if (p.d == uvec2(0u)) return sum;
+    float own = row.at[p.v_at + head.at + first_column + column];
+    return tidy_(add_(sum, mul_(Floats(p.d).at[head.head], own)));
 }
 
 void pass(uint token) {
@@ -76,7 +80,7 @@ void pass(uint token) {
     barrier();
     if (row0 == 0u && !pad)
         Floats(further(p.out_, token * 4u, p.ld_out)).at[local_head * p.v_dim + first_column + column] =
-            result();
+            result(row);
     barrier();
 }
 

@@ -250,15 +250,20 @@ static enum status test_vectors(struct test *t, struct err *err) {
           *scaled = take_copy(t, a, WIDTH * sizeof *a);
     float *want_sum = take_copy(t, a, WIDTH * sizeof *a);
     float *want_scaled = take(t, WIDTH * sizeof *a), *copy = take(t, WIDTH * sizeof *a);
+    float *product = take_copy(t, a, WIDTH * sizeof *a),
+          *want_product = take(t, WIDTH * sizeof *a);
+    times(want_product, a, b, WIDTH);
     t->definition->add(want_sum, b, WIDTH);
     for (size_t i = 0; i < WIDTH; i++)
         want_scaled[i] = exact_tidy(a[i] * 0.3f);
     const struct rows sums = {sum, WIDTH}, from = {b, WIDTH}, scale = {scaled, WIDTH};
     shaders_add(t->s, sums, from, WIDTH, 1);
     shaders_scale(t->s, scale, 0.3f, WIDTH, 1);
+    shaders_times(t->s, (struct rows){product, WIDTH}, from, WIDTH, 1);
     shaders_copy(t->s, copy, 0, a, 0, WIDTH * sizeof *a, 1);
     expect_floats(t, sum, want_sum, WIDTH);
     expect_floats(t, scaled, want_scaled, WIDTH);
+    expect_floats(t, product, want_product, WIDTH);
     expect_bytes(t, copy, a, WIDTH * sizeof *a);
     return test_end(t, err);
 }

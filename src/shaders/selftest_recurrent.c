@@ -90,7 +90,8 @@ enum status test_recurrent_gates(struct test *t, struct err *err) {
     return test_end(t, err);
 }
 
-/* Of two heads; each key channel of the delta net decays by itself. */
+/* Of two heads. Each key channel of the delta net decays by itself; where there is none, results get
+ * their values. */
 static void recur_head(const struct recurrent_kernels *k, const struct shaders_recurrence *c,
                        const struct shaders_run *run, uint32_t h, float *state, float *out) {
     const float *row = c->rows.p + run->first * c->rows.ld;
@@ -113,6 +114,9 @@ static void recur_head(const struct recurrent_kernels *k, const struct shaders_r
                                             .state = state + h * c->head_floats,
                                             .o = out + run->first * c->out.ld + h * c->v_dim,
                                             .ldo = c->out.ld});
+    for (uint32_t i = 0; i < run->n_tokens && c->d != NULL; i++)
+        mamba2_skip(out + (run->first + i) * c->out.ld + h * c->v_dim,
+                    row + i * c->rows.ld + c->v_at + head->at, c->d[head->head], c->v_dim);
 }
 
 enum status test_recurrence(struct test *t, struct err *err) {
@@ -123,7 +127,7 @@ enum status test_recurrence(struct test *t, struct err *err) {
     struct shaders_recurrent_head *heads = take(t, HEADS_ALL * sizeof *heads);
     for (uint32_t h = 0; h < HEADS_ALL; h++)
         heads[h] = (struct shaders_recurrent_head){
-            .group = h, .at = h * V, .beta = 130 + h, .decay = 140 + h * K};
+            .head = h, .group = h, .at = h * V, .beta = 130 + h, .decay = 140 + h * K};
     for (int delta = 0; delta < 2; delta++) {
         float *rows = take(t, X * sizeof *rows), *got = take(t, n_out * sizeof *got);
         float *states = take(t, n_states * sizeof *states),
@@ -133,9 +137,18 @@ enum status test_recurrence(struct test *t, struct err *err) {
         for (size_t i = 0; i < X; i++) /* as what comes before it leaves them */
             rows[i] = not_less(rows[i] * 0.5f);
         rows[X - LD + AT] = NAN; /* of the last token */
-        const struct shaders_recurrence c = {
-            {rows, LD}, {got, HEADS_ALL * V}, heads,      HEADS_ALL, K, V, 0, 2 * K,
-            AT,         head_floats,          delta != 0, delta != 0};
+        const struct shaders_recurrence c = {.rows = {rows, LD},
+                                             .out = {got, HEADS_ALL * V},
+                                             .heads = heads,
+                                             .n_heads = HEADS_ALL,
+                                             .k_dim = K,
+                                             .v_dim = V,
+                                             .k_at = 2 * K,
+                                             .v_at = AT,
+                                             .head_floats = head_floats,
+                                             .by_channel = delta != 0,
+                                             .delta = delta != 0,
+                                             .d = delta != 0 ? NULL : rows + 3};
         float *want_states = take_copy(t, states, n_states * sizeof *states);
         const struct shaders_states to = take_states(t, states, HEADS_ALL * head_floats);
         for (uint32_t i = 0; i < RUNS; i++) {

@@ -96,6 +96,9 @@ void shaders_fixed_get(struct shaders *s, struct rows x, const int64_t *acc, siz
 void shaders_add(struct shaders *s, struct rows y, struct rows x, uint32_t n, uint32_t n_rows);
 void shaders_add_vector(struct shaders *s, struct rows y, const float *x, uint32_t n,
                         uint32_t n_rows);
+/* y *= x, value by value. */
+void shaders_times(struct shaders *s, struct rows y, struct rows x, uint32_t n,
+                   uint32_t n_rows);
 void shaders_scale(struct shaders *s, struct rows x, float by, uint32_t n, uint32_t n_rows);
 /* Each row times its own number: by [n_rows]. */
 void shaders_scale_rows(struct shaders *s, struct rows x, const float *by, uint32_t n,

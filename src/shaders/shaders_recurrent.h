@@ -60,13 +60,14 @@ void shaders_recurrent_gates(struct shaders *s, const struct shaders_recurrent_g
 
 /* recurrence() of all columns of each head: queries, keys, values from q_at, k_at, v_at on in a
  * token's row. states->p: of the first head, head_floats apart. Head i's results at
- * out + i * v_dim. */
+ * out + i * v_dim; with d they pass definition.h's mamba2_skip(). */
 struct shaders_recurrence {
     struct rows rows, out;
     const struct shaders_recurrent_head *heads; /* [n_heads] */
     uint32_t n_heads, k_dim, v_dim, q_at, k_at, v_at;
     size_t head_floats;
     bool by_channel, delta;
+    const float *d; /* [all heads]; NULL: none */
 };
 void shaders_recurrence(struct shaders *s, const struct shaders_recurrence *c,
                         const struct shaders_states *states);

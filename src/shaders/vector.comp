@@ -12,6 +12,7 @@ layout(local_size_x = 256) in;
 #define FIXED_BIAS 5u
 #define SCALE_ROWS 6u
 #define FIXED_ZERO 7u
+#define TIMES 8u
 layout(push_constant) uniform P {
     uvec2 x, y; /* x is written (int64 of FIXED_BIAS, FIXED_ZERO), y read */
     uint ldx, ldy, n, op;
@@ -21,6 +22,7 @@ layout(push_constant) uniform P {
 float result(float x, uint i, uvec2 y) {
     if (p.op == FIXED_ADD) return add_(x, from_fixed(Pairs(y).at[i]));
     if (p.op == ADD) return add_(x, Floats(y).at[i]);
+    if (p.op == TIMES) return mul_(x, Floats(y).at[i]);
     if (p.op == SCALE) return mul_(x, p.by);
     if (p.op == SCALE_ROWS) return mul_(x, Floats(y).at[0]);
     return mul_(p.by, tanh_(div_(x, p.by)));

@@ -79,7 +79,7 @@ for chunk in 1 512; do # LayerNorm, and blocks side by side: no golden model has
     compare made/cohere2.gguf "${layouts[0]}" f32 $chunk unified
     compare made/cohere2.gguf "${layouts[2]}" f16 $chunk ""
 done
-for name in qwen3next qwen35 kimi-linear; do # delta nets, whose state is the device's
+for name in qwen3next qwen35 kimi-linear nemotron_h lfm2; do # whose states are the device's
     [ -e "$golden/logits/$name.gguf" ] || continue
     compare "$golden/logits/$name.gguf" "${layouts[0]}" f16 1 unified
     compare "$golden/logits/$name.gguf" "${layouts[1]}" f16 7 fma,f64

@@ -60,6 +60,7 @@ as_planned llama4 1 "$device" # whose experts the processor chooses
 as_planned qwen3next 1 "$device"
 as_planned qwen35 2 "$device,cpu"
 as_planned granitehybrid 1 "$device"
+as_planned granitehybrid 2 "$device,cpu" # whose group of heads is cut
 
 # Speeds stand beside the device's roofs: those that `devices` shows, give or take a busy machine, and not a processor's.
 "$LOCKSTEP" devices --json >devices.json

@@ -185,12 +185,13 @@ static void states(void **state) {
     check(GOLDEN("qwen3next"), "f16");
     check(GOLDEN("qwen35"), "q8_0");
     check(GOLDEN("kimi-linear"), "f32");
+    check(GOLDEN("granitehybrid"), "f16");
+    check(GOLDEN("lfm2"), "f16");
 }
 
 /* Layers of which the processor does a part, in the same memory. */
 static void states_and_index_keys(void **state) {
     (void)state;
-    check(GOLDEN("granitehybrid"), "f16");
     check(GOLDEN("glm-dsa"), "f16");
     check(GOLDEN("deepseek4"), "f16");
 }

@@ -244,6 +244,7 @@ static void check_sums(struct on *on, uint32_t n) {
         definition()->add(want + r * ldx, b, n);
         for (size_t i = 0; i < n; i++)
             want[r * ldx + i] = exact_tidy(exact_tidy(want[r * ldx + i] * 0.37f) * by[r]);
+        times(want + r * ldx, want + r * ldx, b + r * ldy, n);
         definition()->softcap(want_capped + r * ldx, 30.0f, n);
     }
     shaders_add(on->s, (struct rows){sum, ldx}, (struct rows){b, ldy}, n, ROWS);
@@ -251,6 +252,7 @@ static void check_sums(struct on *on, uint32_t n) {
     shaders_scale(on->s, (struct rows){sum, ldx}, 0.37f, n, ROWS);
     shaders_scale_rows(on->s, (struct rows){sum, ldx}, by, n, ROWS);
     shaders_softcap(on->s, (struct rows){capped, ldx}, 30.0f, n, ROWS);
+    shaders_times(on->s, (struct rows){sum, ldx}, (struct rows){b, ldy}, n, ROWS);
     finish(on);
     compare(on, sum, want, ROWS * ldx, "sums");
     compare(on, capped, want_capped, ROWS * ldx, "softcap");

@@ -123,6 +123,9 @@ static void recur_as_defined(const struct shaders_recurrence *r, const struct sh
                                              .o = out + run->first * r->out.ld + h * r->v_dim,
                                              .ldo = r->out.ld};
         recurrent_kernels_of(definition())->recurrence(&args);
+        for (uint32_t i = 0; i < run->n_tokens && r->d != NULL; i++)
+            mamba2_skip(out + (run->first + i) * r->out.ld + h * r->v_dim,
+                        row + i * ld + r->v_at + head->at, r->d[h], r->v_dim);
     }
 }
 
@@ -134,6 +137,7 @@ static void check_recurrence(struct on *on, const struct recurrent_case *c, uint
     float *x = r.rows.p = take(on, n_x * sizeof *x),
           *got = r.out.p = take(on, n_out * sizeof *x);
     float *states = take(on, SLOTS * ld * sizeof *x);
+    r.d = delta ? NULL : take_floats(on, N_HEADS, 5);
     samples_mild(x, n_x, k_dim);
     samples_mild(states, SLOTS * ld, v_dim);
     for (size_t i = 0; i < n_x; i++) /* as it comes, and so that sums stay finite */
