@@ -1,7 +1,7 @@
 #!/bin/bash
 # Vulkan's validation layer, synchronization validation included, has nothing to say about whole models on a device: a dense
-# one, a mixture, latent attention, one of which the processor does a part; alone, beside a processor, as two stages, with
-# memory of its own, and with a device that is lost and opened again. Nor about all kernels (test_shaders).
+# one, a mixture, latent attention, recurrent layers of each kind; alone, beside a processor, as two stages, with
+# memory of its own, and with a device that is lost and opened again. Nor about all kernels (test_shaders, test_shaders_recurrent).
 # labels: slow once
 set -u
 golden=$SHARED_DIR/golden
@@ -24,7 +24,7 @@ silent() {
     ! grep -Em3 "$messages" out err || fail "$what: a message of the layer"
 }
 
-for model in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$golden"/logits/{llama-moe,deepseek2-v3-mla,qwen3next}.gguf; do
+for model in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$golden"/logits/{llama-moe,deepseek2-v3-mla,qwen3next,nemotron_h,lfm2}.gguf; do
     [ -e "$model" ] || continue
     name=$(basename "$model" .gguf)
     one=("$LOCKSTEP" eval "$model" -q --threads 1 --ids $ids --greedy 3 --chunk 7)
@@ -39,4 +39,5 @@ LOCKSTEP_DEVICE_FAULT=memory:7 timeout 60 "$LOCKSTEP" run "$SOURCE_DIR/models/ja
 ! grep -Em3 "$messages" out || fail "no memory: a message of the layer"
 
 silent "all kernels" "$BUILD_DIR/tests/test_shaders"
+silent "those of recurrent layers" "$BUILD_DIR/tests/test_shaders_recurrent"
 [ $failures = 0 ]
