@@ -90,8 +90,8 @@ enum status test_recurrent_gates(struct test *t, struct err *err) {
     return test_end(t, err);
 }
 
-/* Of two heads. Each key channel of the delta net decays by itself; where there is none, results get
- * their values. */
+/* Of two heads. Each key channel of the delta net decays by itself; without one, results get their
+ * values, too. */
 static void recur_head(const struct recurrent_kernels *k, const struct shaders_recurrence *c,
                        const struct shaders_run *run, uint32_t h, float *state, float *out) {
     const float *row = c->rows.p + run->first * c->rows.ld;
