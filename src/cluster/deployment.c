@@ -72,6 +72,7 @@ static enum status read_what_runs(struct deployment *d, struct err *err) {
     TRY(read_args(d, args, err));
     d->tls = tls;
     d->copies = copies;
+    d->moved = json_is_true(json_object_get(d->json, "moved"));
     d->since = json_integer_value(json_object_get(d->json, "since"));
     return model_files_from_json(&d->model, model, err);
 }

@@ -4,7 +4,7 @@
  *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time,
  *      "port": 8080, "tls": false, "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
- *      "files": {"api-key-file": text, ...}}
+ *      "files": {"api-key-file": text, ...}, "moved": true (else absent)}
  *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENT_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENT_H
@@ -34,6 +34,7 @@ struct deployment {
     json_int_t since; /* Unix time; 0: not known */
     int port;
     bool tls, copies;
+    bool moved; /* to its home, from a node that served it before (deployments_move()) */
     struct model_files model; /* owned */
     const char **args;        /* [n_args]; the array is owned */
     size_t n_args;

@@ -231,6 +231,28 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
     return st == ST_OK ? set(d, one, err) : st;
 }
 
+/* The words of --nodes, with its home, which took part without being named. */
+static json_t *nodes_with_home(const struct deployment *one) {
+    return str_eq(one->nodes, "auto") ? json_string(one->nodes)
+                                      : json_sprintf("%s,%s", one->nodes, one->home);
+}
+
+enum status deployments_move(struct deployments *d, const char *name, const char *node,
+                             struct err *err) {
+    const struct deployment *before = deployments_find(d, name);
+    struct deployment *one;
+    if (before == NULL || !before->up)
+        return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
+    json_t *json = json_deep_copy(before->json);
+    json_object_set_new(json, "version", json_integer(next_version(before)));
+    json_object_set_new(json, "nodes", nodes_with_home(before));
+    json_object_set_new(json, "home", json_string(node));
+    json_object_set_new(json, "moved", json_true());
+    enum status st = json != NULL ? deployment_parse(&one, json, err) : no_memory(err);
+    json_decref(json);
+    return st == ST_OK ? set(d, one, err) : st;
+}
+
 static int by_name(const void *a_, const void *b_) {
     const struct deployment *const *a = a_, *const *b = b_;
     return strcmp((*a)->name, (*b)->name);

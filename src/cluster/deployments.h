@@ -55,6 +55,10 @@ size_t deployments_n_up(const struct deployments *d);
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
 /* ST_NOT_FOUND: no such name is up. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
+/* Its next version, which is at home at that node: there it is served, once its server here has
+ * ended (deployment_owner()). Its home before stays one of those that take part. Likewise. */
+enum status deployments_move(struct deployments *d, const char *name, const char *node,
+                             struct err *err);
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);

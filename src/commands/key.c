@@ -11,7 +11,7 @@
 
 #define TYPED_MAX 4096
 
-static bool set, new_one, curl;
+static bool set, new_one, curl, admin;
 
 static const struct cli_option options[] = {
     CLI_FLAG(0, "set", &set, "reads another machine's key from standard input and keeps it"),
@@ -21,6 +21,9 @@ static const struct cli_option options[] = {
     CLI_FLAG(0, "curl", &curl,
              "prints what curl needs to ask a node: curl $(lockstep key --curl)\n"
              "https://rack:7342/v1/node"),
+    CLI_FLAG(0, "admin", &admin,
+             "prints the token with which a page or program may change\n"
+             "what is up (docs/serve.md)"),
     CLI_END};
 
 static const struct cli_command command = {
@@ -65,6 +68,14 @@ static enum status show_for_curl(const struct cluster_key *key, struct err *err)
     return ST_OK;
 }
 
+static enum status show_for_admin(const struct cluster_key *key, struct err *err) {
+    struct identity id;
+    TRY(identity_make(&id, key, err));
+    printf("%s\n", id.admin);
+    identity_deinit(&id);
+    return ST_OK;
+}
+
 static enum status show(struct err *err) {
     struct cluster_key key;
     char path[PATH_MAX], text[CLUSTER_KEY_TEXT_BYTES];
@@ -77,8 +88,10 @@ static enum status show(struct err *err) {
         fprintf(stderr, "%s: written\n", path);
     if (curl)
         st = show_for_curl(&key, err);
+    if (admin)
+        st = show_for_admin(&key, err);
     cluster_key_text(&key, text);
-    if (!set && !curl)
+    if (!set && !curl && !admin)
         printf("%s\n", text);
     sodium_memzero(&key, sizeof key);
     sodium_memzero(text, sizeof text);
@@ -90,8 +103,9 @@ int cmd_key(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    if (set + new_one + curl > 1)
-        return cli_fail(ST_BAD_INPUT, "either --set or --new or --curl, not both");
+    if (set + new_one + curl + admin > 1)
+        return cli_fail(ST_BAD_INPUT,
+                        "either --set or --new or --curl or --admin, not two of them");
     enum status st = show(&err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);

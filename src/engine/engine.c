@@ -104,6 +104,7 @@ static void ask_ranks(struct engine *e) {
     }
     pthread_mutex_lock(&e->lock);
     engine_show_reports(e, reports);
+    view_go_on(e, reports);
     pthread_mutex_unlock(&e->lock);
 }
 

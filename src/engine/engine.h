@@ -227,6 +227,11 @@ struct engine_stats {
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
+/* What the ranks have and hold, their links, and why they are placed so (view.h), as of the last
+ * second in which something was computed. */
+struct engine_view;
+void engine_view(struct engine *e, struct engine_view *out);
+
 /* Of each rank, as of the last second in which something was computed; zeros for ranks that no
  * longer exist. out [engine_model_info()->n_ranks]. */
 struct engine_rank_stats {

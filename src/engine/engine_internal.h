@@ -28,6 +28,7 @@
 #include "engine/states.h"
 #include "engine/step_cost.h"
 #include "engine/stops.h"
+#include "engine/view.h"
 #include "ranks/instance.h"
 #include "ranks/membership.h"
 
@@ -147,6 +148,7 @@ struct engine {
     bool mask_made;            /* since the engine's thread looked last */
     struct engine_stats shown; /* a copy of stats as of the last step */
     struct engine_rank_stats ranks[PLAN_MAX_RANKS];
+    struct engine_view *view; /* owned */
     int pids[PLAN_MAX_RANKS];
 
     struct engine_stats stats;
@@ -207,8 +209,13 @@ static inline uint64_t engine_ms_from_now(int ms) {
 
 void engine_histogram_add(struct engine_histogram *h, double seconds);
 
-/* What the ranks have said of themselves, for engine_rank_stats(); with e->lock held. */
+/* What the ranks have said of themselves, for engine_rank_stats() and engine_view(); with e->lock
+ * held. */
 void engine_show_reports(struct engine *e, const struct rank_report *reports);
+/* engine_view.c: the same, of these ranks from here on: for engine_view(). And what they say later
+ * of their work. */
+void view_begin(struct engine *e, const struct rank_report *reports);
+void view_go_on(struct engine *e, const struct rank_report *reports);
 
 /* engine_open.c: all but the thread. engine_close_parts() is due in any case. */
 enum status engine_open_parts(struct engine *e, struct err *err);

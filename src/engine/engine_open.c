@@ -237,6 +237,7 @@ static void show_ranks(struct engine *e) {
     pthread_mutex_lock(&e->lock);
     memset(e->ranks, 0, sizeof e->ranks);
     engine_show_reports(e, e->in.reports);
+    view_begin(e, e->in.reports);
     for (int i = 0; i < PLAN_MAX_RANKS; i++)
         e->pids[i] = i < e->in.rank.job.n_ranks ? (int)e->in.reports[i].pid : 0;
     pthread_mutex_unlock(&e->lock);
@@ -246,6 +247,8 @@ static void show_ranks(struct engine *e) {
 
 enum status engine_open_parts(struct engine *e, struct err *err) {
     TRY(check_config(&e->cfg, err));
+    if ((e->view = mem_calloc(1, sizeof *e->view)) == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for an engine");
     TRY(membership_init(&e->left, &e->cfg.model, err));
     rejoin_init(&e->rejoin, e->cfg.rejoin_idle_s, e->cfg.rejoin_latest_s);
     TRY(instance_plan(&e->in, &e->cfg.model, err));
@@ -288,6 +291,7 @@ void engine_close_parts(struct engine *e) {
     mem_free(e->embedding);
     states_close(e->states);
     pages_close(e->pages);
+    mem_free(e->view);
     instance_close(&e->in);
     membership_deinit(&e->left);
 }

@@ -297,6 +297,16 @@ const char *fabric_link_device(const struct fabric *f, int rank) {
     return f->peers[rank].device;
 }
 
+enum fabric_link fabric_link_kind(const struct fabric *f, int rank) {
+    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
+    return rank == f->cfg.rank ? FABRIC_LINK_AUTO : f->peers[rank].opened;
+}
+
+uint64_t fabric_sent_bytes(const struct fabric *f, int rank) {
+    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
+    return f->peers[rank].sent_bytes;
+}
+
 int fabric_lost_rank(const struct fabric *f) {
     return group_has_failed(f) ? f->lost_rank : -1;
 }

@@ -49,6 +49,10 @@ int fabric_n_ranks(const struct fabric *f);
 const char *fabric_link_name(const struct fabric *f, int rank);
 /* The RDMA device of this machine that leads there ("rdma_en5"); "": none does. */
 const char *fabric_link_device(const struct fabric *f, int rank);
+/* AUTO: it is this rank itself. */
+enum fabric_link fabric_link_kind(const struct fabric *f, int rank);
+/* That this rank has sent to that one in messages, since the opening. The calls' thread. */
+uint64_t fabric_sent_bytes(const struct fabric *f, int rank);
 /* The rank whose loss ended the group. This rank itself, if it stalled and the others gave it
  * up. -1 if the group is whole. */
 int fabric_lost_rank(const struct fabric *f);

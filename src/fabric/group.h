@@ -28,6 +28,7 @@ struct peer {
     /* Messages over the link; written by the group's thread, told to the peer by the side
      * thread (relaxed: a count that lags is harmless). */
     _Atomic uint64_t sent, received;
+    uint64_t sent_bytes; /* of payload; the group's thread's */
     /* How many messages the peer says it has sent to us, and when we first got that count. The
      * side thread writes it; the group's thread finds lost messages with it. The count is
      * stored last (release) and read first (acquire). On a processor that reorders, a new count

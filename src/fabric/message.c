@@ -248,6 +248,7 @@ enum status message_end_checked(struct fabric *f, int to, enum wire_kind kind, u
                            .offset = offset};
     m->check = header_check(m, check);
     atomic_store_explicit(&p->sent, seq + 1, memory_order_relaxed);
+    p->sent_bytes += n_bytes;
     struct err why;
     if (p->link->ops->send(p->link, &why) != ST_OK)
         return link_failed(f, p, &why, err);

@@ -1,8 +1,9 @@
 /* controller_cluster.c: who may see the cluster at the deployments' ports, and who may change it:
  * GET /v1/cluster, and POST below it. On threads of the requests' own. */
-#include "node/controller_internal.h"
+#include "node/controller_change.h"
 
 #include "api/dialects.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -109,15 +110,81 @@ static void look(struct asker *a, struct http_request *r) {
     reply_json_exactly(r, 200, overview_answer(a->k, &viewer));
 }
 
+/* A page of another origin cannot make a browser send this without asking first, and is not let
+ * in when it asks. NULL: it is good. */
+static const char *why_not_from_there(const struct http_request *r, int *status) {
+    static const char json[] = "application/json";
+    const char *type = http_header(r, "Content-Type"), *origin = http_header(r, "Origin");
+    const char *host = http_header(r, "Host"),
+               *from = origin != NULL ? strstr(origin, "://") : NULL;
+    size_t n = strlen(json);
+    *status = 415;
+    if (type == NULL || strncasecmp(type, json, n) != 0 || (type[n] != '\0' && type[n] != ';'))
+        return "the Content-Type of a change is application/json";
+    *status = 403;
+    if (origin != NULL && (from == NULL || host == NULL || strcasecmp(from + 3, host) != 0))
+        return "the Origin header names another page than that of this node";
+    return NULL;
+}
+
+/* ST_REFUSED is for now, and not for who asks: 409. */
+static int change_status(enum status st) {
+    return st == ST_REFUSED ? 409 : http_status_of(st);
+}
+
+static void make_change(struct asker *a, struct http_request *r, const char *what, int port) {
+    struct err err;
+    size_t n;
+    const char *text = http_body(r, &n);
+    json_t *out = NULL, *wish = json_count(text, n) <= JSON_REQUEST_VALUES_MAX
+                                    ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
+                                    : NULL;
+    const struct change change = {
+        .k = a->k, .wish = wish, .port = port, .sees = sees, .user = a};
+    enum status st = json_is_object(wish)
+                         ? change_make(&change, what, &out, &err)
+                         : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
+    if (st == ST_OK)
+        reply_json_exactly(r, 200, out);
+    else
+        refuse(r, change_status(st), err.text);
+    json_decref(wish);
+    wake_ring(&a->k->wake);
+}
+
+/* To plan is only to look. */
+static void change(struct asker *a, struct http_request *r, const char *what, int port) {
+    int status;
+    const char *why = why_not_from_there(r, &status);
+    if (why != NULL)
+        refuse(r, status, why);
+    else if (!a->manages && !str_eq(what, "plan"))
+        refuse(r, 403, a->why_not);
+    else
+        make_change(a, r, what, port);
+}
+
+/* What the path has below /v1/cluster: "" for that itself. */
+static const char *what_of(const struct http_request *r) {
+    static const char above[] = "/v1/cluster";
+    const char *path = http_path(r);
+    path += strlen(path_without_version(above, path));
+    return path + (*path == '/');
+}
+
 void controller_answer_cluster(void *user, struct http_request *r, int port) {
     struct asker a;
-    (void)port;
     asker_init(&a, user, r);
-    const char *method = http_method(r);
+    const char *method = http_method(r), *what = what_of(r);
+    bool gets = str_eq(method, "GET") || str_eq(method, "HEAD"), posts = str_eq(method, "POST");
     if (!may_look(&a))
         refuse(r, 401, "this needs an API key of a model that is up here");
-    else if (str_eq(method, "GET") || str_eq(method, "HEAD"))
+    else if (*what != '\0' && !change_is_known(what))
+        refuse(r, 404, "there is nothing at this path");
+    else if (*what == '\0' && gets)
         look(&a, r);
+    else if (*what != '\0' && posts)
+        change(&a, r, what, port);
     else
         refuse(r, 405, "this path does not support that method");
     json_decref(a.seen);

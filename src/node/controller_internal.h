@@ -10,7 +10,8 @@
  *     controller_ports.c     opens the ports of the deployments
  *     controller_disk.c      what is stored across starts?
  *     controller_requests.c  answers over HTTP, to nodes and commands
- *     controller_cluster.c   and to whoever looks at the cluster, at the deployments' ports */
+ *     controller_cluster.c   and to whoever looks at the cluster, at the deployments' ports
+ *     controller_change.c    what these may change */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
@@ -135,6 +136,7 @@ struct replica_run {
     json_t *told;     /* what that server told last (GET /v1/cluster); owned; NULL: nothing */
     char placed[600]; /* the last news of it in the history */
     char server_name[64]; /* the node that serves it, or did last; "": none has */
+    char coming[64];      /* the node that begins to; "": none */
     int failures;
     double retry_s;
     char path[PATH_MAX];       /* of the model; "": not here */

@@ -89,6 +89,9 @@ static void note_change(struct controller *k, const struct replica_run *r,
     if (!one->up && r->wanted != NULL)
         history_note(&k->history, (double)one->version, HAPPENED_DOWN, "", one->name,
                      "%s was taken down", one->name);
+    else if (one->moved && r->wanted != NULL)
+        history_note(&k->history, (double)one->version, HAPPENED_MOVED, one->home, one->name,
+                     "%s moves to %s", one->name, one->home);
     else if (one->up)
         history_note(&k->history, (double)one->since, HAPPENED_UP, one->home, one->name,
                      "%s was put up at %s", one->name, one->home);
@@ -108,7 +111,8 @@ static void follow(struct controller *k, struct replica_run *r, const struct dep
     deployment_digest(one, r->id);
     r->named = wanted != NULL && is_wanted_here(k, wanted);
     r->learned_s = now;
-    r->hasty = controller_forget_hasty(k, one->name);
+    r->hasty = controller_forget_hasty(k, one->name) ||
+               (one->up && one->moved && str_eq(one->home, k->name));
     r->refused.n = 0;
     r->failures = 0;
     r->served_content[0] = '\0';
@@ -188,6 +192,23 @@ static void look_at_standbys(const struct controller *k, struct replica_run *r,
         controller_compare_content(r, k->name, r->content);
 }
 
+/* Which node begins to serve it. */
+static void look_for_coming(const struct controller *k, struct replica_run *r) {
+    const char *coming = r->replica.state == REPLICA_STARTING ? k->name : "";
+    for (size_t i = 0; i < k->n_others && *coming == '\0'; i++)
+        if (report_of(&k->others[i].report, r->name)->state == RUN_STARTING)
+            coming = k->others[i].name;
+    snprintf(r->coming, sizeof r->coming, "%s", coming);
+}
+
+/* Its ranks before still hold the memory of the machines. */
+static bool is_still_held(const struct controller *k, const struct replica_run *r) {
+    bool held = false;
+    for (size_t i = 0; i < k->n_others && r->wanted->moved; i++)
+        held |= report_of(&k->others[i].report, r->name)->state == RUN_STOPPING;
+    return held && r->replica.state == REPLICA_IDLE;
+}
+
 /* Whose it is; and where it is served, if it is. */
 static void judge(struct controller *k, struct replica_run *r, double now) {
     struct deployment_candidate all[OTHERS_MAX + 1], listening[OTHERS_MAX + 1];
@@ -223,7 +244,9 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
         snprintf(r->server_name, sizeof r->server_name, "%s", listening[best].name);
     if (best < n_listening)
         set_target(r, hosts[best], ports[best], listening[best].node, listening[best].term);
-    r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n;
+    r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n &&
+              !is_still_held(k, r);
+    look_for_coming(k, r);
     look_at_standbys(k, r, best < n_listening ? listening[best].node : NULL);
     controller_look_for_joiners(k, r, now);
     look_for_requests(k, r, now);

@@ -98,5 +98,7 @@ void controller_keep_port(struct controller *k, struct replica_run *r, double no
         r->route =
             gateway_add(r->port->gateway, r->name, r->wanted->model.name, r->wanted->since);
     if (r->route != NULL)
+        gateway_name(r->route, r->server_name, r->coming);
+    if (r->route != NULL)
         gateway_to(r->route, *r->target != '\0' ? r->target : NULL, r->server);
 }

@@ -457,6 +457,13 @@ void gateway_to(struct gateway_route *r, const char *address, const char *server
     pthread_mutex_unlock(&f->lock);
 }
 
+void gateway_name(struct gateway_route *r, const char *server, const char *coming) {
+    pthread_mutex_lock(&r->gateway->lock);
+    snprintf(r->name_of_server, sizeof r->name_of_server, "%s", server);
+    snprintf(r->coming, sizeof r->coming, "%s", coming);
+    pthread_mutex_unlock(&r->gateway->lock);
+}
+
 int gateway_n_passing(struct gateway_route *r) {
     pthread_mutex_lock(&r->gateway->lock);
     int n = r->n_passing;

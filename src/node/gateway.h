@@ -16,6 +16,8 @@
  * if a server is lost between an answer's figures, which may differ, and the end mark, which
  * follows them at once.
  *
+ * While an answer in events waits for the next server, the client gets comments (gateway_wait.c).
+ *
  * While no node serves, requests wait. After a minute they get 503; GET gets it at once. A
  * request whose answer had begun waits for ten minutes.
  *
@@ -59,6 +61,9 @@ struct gateway_route *gateway_add(struct gateway *f, const char *name, const cha
  * changes, its running requests are asked again. If the same server has another address, they
  * go on. */
 void gateway_to(struct gateway_route *r, const char *address, const char *server);
+/* The names of the node that serves, or did last, and of the one that begins to ("": none): for
+ * who waits. */
+void gateway_name(struct gateway_route *r, const char *server, const char *coming);
 /* Requests under way there. */
 int gateway_n_passing(struct gateway_route *r);
 /* Ends them. NULL is fine. */

@@ -1,5 +1,6 @@
 /* gateway_internal.h: a gateway's internal interface. gateway.c has the port and routes
- * requests. gateway_pass.c asks one server, and the next one if it is lost. */
+ * requests. gateway_pass.c asks one server, and the next one if it is lost. gateway_wait.c tells
+ * clients that wait for that. */
 #ifndef LOCKSTEP_NODE_GATEWAY_INTERNAL_H
 #define LOCKSTEP_NODE_GATEWAY_INTERNAL_H
 
@@ -25,9 +26,10 @@ struct gateway_route {
 
     /* The gateway's lock guards: */
     bool removed;
-    char target[NET_TEXT_BYTES]; /* "": none */
-    char server[64];             /* the node that serves */
-    uint64_t n_targets;          /* how many servers there have been */
+    char target[NET_TEXT_BYTES];         /* "": none */
+    char server[64];                     /* the node that serves */
+    uint64_t n_targets;                  /* how many servers there have been */
+    char name_of_server[64], coming[64]; /* as gateway_name() */
     int n_passing;
 };
 
@@ -72,9 +74,20 @@ struct passing {
     struct curl_slist *reply_headers; /* "name: value" */
 
     /* Of all tries: */
-    bool begun; /* the client has the status */
+    bool begun;                             /* the client has the status */
+    bool events;                            /* and gets events */
+    char served_by[64], lost[64], next[64]; /* the node of this try; as the client was told */
     struct lane *lanes[GATEWAY_LANES];
 };
+
+/* ---- gateway_wait.c ------------------------------------------------------------------------ */
+
+/* The server of this try is lost. If the client has a part of a stream of events, it is told. */
+void wait_note_lost(struct passing *p);
+/* Likewise, that a node is about to serve, if that is news. */
+void wait_look(struct passing *p);
+/* Likewise, that one serves. */
+void wait_end(struct passing *p);
 
 /* ---- gateway_pass.c ------------------------------------------------------------------------ */
 

@@ -265,6 +265,7 @@ static void begin_body(struct passing *p) {
     if (p->units == GATEWAY_WHOLE || p->begun)
         return;
     p->begun = true;
+    p->events = p->units == GATEWAY_EVENTS;
     give_headers(p);
     http_stream_begin(p->r, p->status, type);
     if (p->units == GATEWAY_EVENTS)
@@ -416,6 +417,8 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
         bool closing = f->closing || p->route->removed;
         memcpy(out, p->route->target, NET_TEXT_BYTES);
         p->target = p->route->n_targets;
+        if (*out != '\0')
+            memcpy(p->served_by, p->route->name_of_server, sizeof p->served_by);
         pthread_mutex_unlock(&f->lock);
         if (closing || is_gone(p))
             return false;
@@ -423,6 +426,7 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
             return true;
         if (clock_s() >= until_s)
             return false;
+        wait_look(p);
         sleep_a_little(f);
     }
 }
@@ -452,6 +456,7 @@ bool passing_ask(struct passing *p, bool patient) {
     double until = clock_s() + (waits ? PATIENCE_NEW_S : 0);
     p->broken = false;
     while (find_target(p, until, target)) {
+        wait_end(p);
         if (try_once(p, target) &&
             !(is_ending(p) && is_target_changing(p, MAX(until, clock_s() + REFUSED_S))))
             return true;
@@ -463,6 +468,7 @@ bool passing_ask(struct passing *p, bool patient) {
         }
         if (clock_s() >= until)
             return false;
+        wait_note_lost(p);
         sleep_a_little(p->f);
     }
     return false;

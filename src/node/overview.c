@@ -18,7 +18,7 @@
 #define QUIET_S 10.0     /* and else */
 #define ASK_S 1.0        /* for one node to answer */
 #define GONE_S 600.0     /* so long a node that is gone is remembered */
-#define CATALOG_S 30.0   /* between two looks at the folder of models */
+#define CATALOG_S 10.0   /* between two looks at the folder of models */
 #define SELF_PATH "/v1/cluster/self"
 
 /* ---- who is there ------------------------------------------------------------------------ */

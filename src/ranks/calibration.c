@@ -482,10 +482,42 @@ static enum status ask_caller(struct calibration_choice *choice, const struct ca
     return ST_OK;
 }
 
+static void keep_layout(struct calibration_figures *f, uint64_t ranks,
+                        const struct placement_candidate *c) {
+    struct calibration_layout *out = &f->layouts[f->n_layouts++];
+    *out = (struct calibration_layout){.ranks = ranks,
+                                       .tp = c->tp,
+                                       .pp = c->pp,
+                                       .fits = c->fits,
+                                       .tokens_per_s = placement_tokens_per_s(c),
+                                       .reading_s = c->read_s + c->crossing_s,
+                                       .between_s = c->between_s,
+                                       .prompt_s = c->prompt_s};
+    snprintf(out->why_not, sizeof out->why_not, "%s", c->why_not);
+}
+
+/* For people: what other layouts, and fewer machines, would give. */
+static void keep_layouts(struct calibration_figures *f, const struct placement_wish *wish,
+                         const struct placement *all) {
+    uint64_t whole = UINT64_MAX >> (64 - wish->n_ranks);
+    struct placement *some = mem_alloc(sizeof *some);
+    f->n_layouts = 0;
+    for (int i = 0; i < all->n; i++)
+        keep_layout(f, whole, &all->list[i]);
+    for (uint64_t ranks = whole - 2; some != NULL && wish->tp == 0 && ranks < whole &&
+                                     wish->n_ranks <= CALIBRATION_PARTS_RANKS;
+         ranks -= 2) /* the first is in each */
+        if (placement_some(some, wish, ranks, NULL) == ST_OK)
+            keep_layout(f, ranks, &some->list[0]);
+    mem_free(some);
+}
+
 /* Rank 0: to choice. Its text is the refusal if tp is 0. */
-static enum status decide(struct calibration_choice *choice, const struct calibration *s,
-                          const struct placement_machine *machines,
-                          const struct placement_wires *wires, struct err *err) {
+static enum status decide(struct calibration_choice *choice,
+                          struct calibration_figures *figures, const struct calibration *s,
+                          struct err *err) {
+    const struct placement_machine *machines = figures->machines;
+    const struct placement_wires *wires = &figures->wires;
     const struct job *job = s->job;
     struct placement *p = mem_alloc(sizeof *p);
     const struct placement_wish wish = {
@@ -503,6 +535,8 @@ static enum status decide(struct calibration_choice *choice, const struct calibr
     enum status st = p != NULL ? placement_rank(p, &wish, err)
                                : err_set(err, ST_NO_MEMORY, "no memory for a placement");
     const struct placement_candidate *c = st == ST_OK ? &p->list[0] : NULL;
+    if (st == ST_OK)
+        keep_layouts(figures, &wish, p);
     if (st == ST_OK && c->fits) {
         choice->tp = c->tp;
         choice->pp = c->pp;
@@ -523,15 +557,17 @@ static enum status decide(struct calibration_choice *choice, const struct calibr
     return st;
 }
 
-enum status calibration_place(struct calibration_choice *out, const struct calibration *s,
+enum status calibration_place(struct calibration_choice *out,
+                              struct calibration_figures *figures, const struct calibration *s,
                               struct err *err) {
-    struct placement_machine machines[PLAN_MAX_RANKS];
-    struct placement_wires wires;
     struct calibration_choice choice = {.tp = 0};
-    TRY(measure_machines(machines, s, err));
-    TRY(measure_wires(&wires, s, err));
+    figures->n_ranks = 0;
+    TRY(measure_machines(figures->machines, s, err));
+    TRY(measure_wires(&figures->wires, s, err));
+    TRY(pair_speed_measure(&figures->pairs, s->f, s->all, err));
     if (s->job->rank == 0)
-        TRY(decide(&choice, s, machines, &wires, err));
+        TRY(decide(&choice, figures, s, err));
+    figures->n_ranks = s->job->n_ranks;
     TRY(fabric_broadcast(s->all, 0, &choice, sizeof choice, err));
     choice.text[sizeof choice.text - 1] = '\0';
     if (choice.again) {

@@ -22,6 +22,8 @@
 
 #include "model/model.h"
 #include "ranks/job.h"
+#include "ranks/pair_speed.h"
+#include "ranks/placement.h"
 
 #define CALIBRATION_BYTES ((size_t)128 << 20)
 #define CALIBRATION_TEXT 480
@@ -47,9 +49,31 @@ struct calibration_choice {
     char text[CALIBRATION_TEXT]; /* for people; of rank 0 */
 };
 
-/* ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST,
+/* A layout that was looked at, for who wants to know why one was chosen. */
+struct calibration_layout {
+    uint64_t ranks; /* a bit each */
+    int tp, pp;
+    bool fits;
+    double tokens_per_s;
+    double reading_s, between_s; /* of a token; crossings are part of the reading */
+    double prompt_s;             /* of a prompt's token; 0: unknown */
+    char why_not[160];
+};
+/* Of all ranks every layout; of up to so many ranks also the best one of each part of them. */
+#define CALIBRATION_PARTS_RANKS 4
+#define CALIBRATION_LAYOUTS (PLACEMENT_MAX + (1 << (CALIBRATION_PARTS_RANKS - 1)))
+/* What the choice was made from; n_ranks 0: nothing was measured. */
+struct calibration_figures {
+    int n_ranks, n_layouts;
+    struct calibration_layout layouts[CALIBRATION_LAYOUTS]; /* of all ranks first */
+    struct placement_machine machines[PLAN_MAX_RANKS];
+    struct placement_wires wires;
+    struct pair_speeds pairs;
+};
+/* figures: rank 0's; elsewhere untouched. ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST,
  * ST_NO_MEMORY. */
-enum status calibration_place(struct calibration_choice *out, const struct calibration *s,
+enum status calibration_place(struct calibration_choice *out,
+                              struct calibration_figures *figures, const struct calibration *s,
                               struct err *err);
 
 #endif

@@ -430,11 +430,26 @@ static void sort_others(int *order, const struct placement_wish *q, bool all_fit
     }
 }
 
-enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *q,
-                            const struct placement *all, struct err *err) {
+enum status placement_some(struct placement *out, const struct placement_wish *q, uint64_t keep,
+                           struct err *err) {
     struct placement_machine machines[PLAN_MAX_RANKS];
     struct placement_wires wires;
     struct placement_wish some = *q;
+    fill_wires(&wires, q->wires, q->n_ranks);
+    some.machines = machines;
+    some.wires = &wires;
+    some.n_ranks = 0;
+    some.processors = 0;
+    for (int r = 0; r < q->n_ranks; r++)
+        if (keep >> r & 1) {
+            some.processors |= (q->processors >> r & 1) << some.n_ranks;
+            machines[some.n_ranks++] = q->machines[r];
+        }
+    return placement_rank(out, &some, err);
+}
+
+enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *q,
+                            const struct placement *all, struct err *err) {
     struct placement *p = mem_alloc(sizeof *p);
     const struct placement_candidate *best = &all->list[0];
     int order[PLAN_MAX_RANKS];
@@ -443,23 +458,12 @@ enum status placement_fewer(struct placement_fewer *out, const struct placement_
     *out = (struct placement_fewer){.tokens_per_s = 0};
     if (best->fits)
         out->tokens_per_s = PLACEMENT_FEWER_GAIN * placement_tokens_per_s(best);
-    fill_wires(&wires, q->wires, q->n_ranks);
     sort_others(order, q, best->fits);
-    some.machines = machines;
-    some.wires = &wires;
     uint64_t keep = 1;
     for (int n = 1; st == ST_OK && n < q->n_ranks; n++) {
         if (n > 1)
             keep |= (uint64_t)1 << order[n - 2];
-        int k = 0;
-        some.processors = 0;
-        for (int r = 0; r < q->n_ranks; r++)
-            if (keep >> r & 1) {
-                some.processors |= (q->processors >> r & 1) << k;
-                machines[k++] = q->machines[r];
-            }
-        some.n_ranks = n;
-        st = placement_rank(p, &some, err);
+        st = placement_some(p, q, keep, err);
         if (st == ST_OK && p->list[0].fits &&
             placement_tokens_per_s(&p->list[0]) > out->tokens_per_s)
             *out = (struct placement_fewer){keep, n, placement_tokens_per_s(&p->list[0])};

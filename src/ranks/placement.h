@@ -111,6 +111,11 @@ struct placement {
 enum status placement_rank(struct placement *out, const struct placement_wish *wish,
                            struct err *err);
 
+/* The same with some of the ranks alone (a bit each, the first always). Wires that were not
+ * measured count as those of the next larger team. */
+enum status placement_some(struct placement *out, const struct placement_wish *wish,
+                           uint64_t keep, struct err *err);
+
 /* Worth the others' absence: a prediction is not exact. */
 #define PLACEMENT_FEWER_GAIN 1.1
 struct placement_fewer {
@@ -121,8 +126,7 @@ struct placement_fewer {
 /* Rank 0 with the fastest of the others. Is one stream faster there, by PLACEMENT_FEWER_GAIN,
  * than in the best layout of `all`? If the model does not fit all ranks because one lacks
  * memory for its part of what every rank has (a layer, buffers): does it fit those with the
- * most memory, and how many of them are the fastest? Wires that were not measured count as
- * those of the next larger team. */
+ * most memory, and how many of them are the fastest? */
 enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
                             const struct placement *all, struct err *err);
 

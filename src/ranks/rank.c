@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/printable.h"
 #include "base/util.h"
 #include "fabric/launch_env.h"
 #include "hf/hf_folder.h"
@@ -197,7 +198,11 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
                                             .placed = hooks->placed,
                                             .placed_user = hooks->placed_user};
     struct calibration_choice choice;
-    TRY(calibration_place(&choice, &calibration, err));
+    if (r->figures == NULL)
+        r->figures = mem_calloc(1, sizeof *r->figures);
+    if (r->figures == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to choose a placement");
+    TRY(calibration_place(&choice, r->figures, &calibration, err));
     if (choice.again)
         return ST_AGAIN;
     r->job.tp = choice.tp;
@@ -326,6 +331,7 @@ struct gguf *rank_close_but_file(struct rank *r) {
     pool_close(r->pool);
     mem_free(r->words);
     mem_free(r->trace);
+    mem_free(r->figures);
     if (r->job.n_local > 1)
         machine_keep_to(0, 1);
     job_deinit(&r->job);
@@ -341,7 +347,7 @@ struct rank_report rank_report(const struct rank *r) {
     const struct weights *w = model_weights(r->model);
     struct mem_resident res = mem_resident();
     struct model_times times = model_times(r->model, false);
-    return (struct rank_report){
+    struct rank_report report = {
         .pid = getpid(),
         .weight_bytes = w->packed_bytes + w->replicated_bytes,
         .replicated_bytes = w->replicated_bytes,
@@ -355,6 +361,14 @@ struct rank_report rank_report(const struct rank *r) {
         .step_ns = times.step_ns,
         .fabric_ns = times.fabric_ns,
     };
+    for (int i = 0; i < r->job.n_ranks && r->f != NULL; i++) {
+        report.sent_bytes[i] = fabric_sent_bytes(r->f, i);
+        report.links[i] = (uint8_t)fabric_link_kind(r->f, i);
+    }
+    if (r->device != NULL)
+        copy_printable(report.device, sizeof report.device, device_info(r->device)->name,
+                       strlen(device_info(r->device)->name));
+    return report;
 }
 
 /* ---- messages ---------------------------------------------------------------------------- */

@@ -20,6 +20,9 @@ struct rank_report {
     uint64_t weight_bytes, replicated_bytes, token_bytes, token_macs;
     uint64_t kv_bytes, kv_window_bytes, state_bytes, buffer_bytes, resident_bytes;
     uint64_t step_ns, fabric_ns; /* since the opening; of the steps' time, in collectives */
+    uint64_t sent_bytes[PLAN_MAX_RANKS]; /* to each other rank */
+    uint8_t links[PLAN_MAX_RANKS];       /* enum fabric_link, by which; 0: none */
+    char device[48];                     /* "": it computes on its processor */
 };
 
 struct device;
@@ -30,7 +33,8 @@ struct rank {
     struct gguf *g;
     struct hparams hp;
     struct plan plan; /* final when the ranks have met, if the job leaves a placement open */
-    char placement[CALIBRATION_TEXT]; /* what was measured and chosen; "": nothing */
+    char placement[CALIBRATION_TEXT];    /* what was measured and chosen; "": nothing */
+    struct calibration_figures *figures; /* of rank 0: what it was; owned; NULL: nothing */
     struct pool *pool;
     const struct kernels *kernels;
     struct device *device;   /* NULL: the processor computes, */

@@ -296,6 +296,14 @@ void service_stats(struct service *s, struct engine_stats *out) {
     snprintf(out->why, sizeof out->why, "%s", err.text);
 }
 
+enum status service_view(struct service *s, struct engine_view *out, struct err *err) {
+    struct served_model *m;
+    TRY(service_borrow(s, &m, err));
+    engine_view(m->engine, out);
+    service_give_back(s);
+    return ST_OK;
+}
+
 enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
                                struct err *err) {
     struct served_model *m;

@@ -75,6 +75,9 @@ void service_stats(struct service *s, struct engine_stats *out);
 enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
                                struct err *err);
 
+/* Of all of them, and why they are placed so (engine/view.h); ST_PEER_LOST while there are none. */
+enum status service_view(struct service *s, struct engine_view *out, struct err *err);
+
 /* What dialects keep between requests. */
 struct memo *service_memo(struct service *s);
 

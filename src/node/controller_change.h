@@ -1,0 +1,24 @@
+/* controller_change.h: changes of what a cluster serves, as people ask for them at the deployments'
+ * ports (controller_cluster.c, which has looked at who asks). */
+#ifndef LOCKSTEP_NODE_CONTROLLER_CHANGE_H
+#define LOCKSTEP_NODE_CONTROLLER_CHANGE_H
+
+#include "node/controller_internal.h"
+
+struct change {
+    struct controller *k;
+    const json_t *wish; /* an object; borrowed */
+    int port;           /* at which it is asked */
+    /* Whether who asks may see that deployment: others do not exist for it. */
+    bool (*sees)(void *user, const char *deployment);
+    void *user;
+};
+
+/* "up", "down", "move", "plan" (docs/serve.md). */
+bool change_is_known(const char *what);
+/* *out: the answer, a new reference. ST_BAD_INPUT, ST_NOT_FOUND; ST_REFUSED: that node cannot;
+ * ST_IO: it cannot be kept. May take as long as a node needs to answer. */
+enum status change_make(const struct change *c, const char *what, json_t **out,
+                        struct err *err);
+
+#endif
