@@ -156,7 +156,7 @@ static const char *who_bars_port(const struct deployments *d, const struct deplo
 /* The request, in JSON, becomes the version after the known one. If the deployment is up
  * already, it keeps its home and its start time. */
 static enum status follow(json_t *wish, const struct deployment *before, struct err *err) {
-    static const char *const kept[] = {"home", "since"};
+    static const char *const kept[] = {"home", "since", "moved"};
     bool is_up = before != NULL && before->up;
     json_int_t version = is_up ? before->version : next_version(before);
     if (json_object_set_new(wish, "version", json_integer(version)) != 0)
@@ -231,10 +231,20 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
     return st == ST_OK ? set(d, one, err) : st;
 }
 
+static bool has_word(const char *words, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strcspn(at, ",") == n && memcmp(at, word, n) == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The words of --nodes, with its home, which took part without being named. */
 static json_t *nodes_with_home(const struct deployment *one) {
-    return str_eq(one->nodes, "auto") ? json_string(one->nodes)
-                                      : json_sprintf("%s,%s", one->nodes, one->home);
+    bool named = str_eq(one->nodes, "auto") || has_word(one->nodes, one->home);
+    return named ? json_string(one->nodes) : json_sprintf("%s,%s", one->nodes, one->home);
 }
 
 enum status deployments_move(struct deployments *d, const char *name, const char *node,

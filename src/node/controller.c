@@ -203,6 +203,7 @@ static void controller_free(struct controller *k) {
     controller_forget_known(k);
     report_deinit(&k->self_report);
     json_decref(k->doings);
+    json_decref(k->past_keys);
     node_history_deinit(&k->history);
     addresses_deinit(&k->self_addresses);
     mem_free(k->hasty);

@@ -39,8 +39,8 @@ static bool is_one_of(const char *key, const char *keys) {
 /* The names that a key is good for. */
 struct asker {
     struct controller *k;
-    json_t *seen; /* names as keys; owned */
-    bool admin, manages;
+    json_t *seen;               /* names as keys; owned */
+    bool admin, looks, manages; /* looks: its key is good for anything that is up */
     const char *why_not;
 };
 
@@ -56,6 +56,31 @@ static bool is_admin(const struct controller *k, const struct http_request *r) {
            (key != NULL && is_same(key, strlen(key), admin));
 }
 
+/* Of so many that are down; then all of them are forgotten. */
+#define PAST_MAX 256
+
+void controller_remember_keys(struct controller *k, const struct deployment *one) {
+    const char *keys = deployment_file(one, "api-key-file");
+    if (k->past_keys == NULL)
+        k->past_keys = json_object();
+    if (json_object_size(k->past_keys) >= PAST_MAX)
+        json_object_clear(k->past_keys);
+    json_object_set_new(k->past_keys, one->name,
+                        keys != NULL ? json_string(keys) : json_null());
+}
+
+/* What is down now has only a history. */
+static void look_at_past(struct asker *a, const char *key) {
+    const char *name;
+    json_t *keys;
+    json_object_foreach(a->k->past_keys, name, keys) {
+        const struct deployment *now = deployments_find(&a->k->list, name);
+        if ((now == NULL || !now->up) &&
+            (json_is_null(keys) || is_one_of(key, json_string_value(keys))))
+            json_object_set_new(a->seen, name, json_true());
+    }
+}
+
 static void look_at_keys(struct asker *a, const struct http_request *r) {
     struct controller *k = a->k;
     const char *key = http_shown_key(r);
@@ -66,6 +91,8 @@ static void look_at_keys(struct asker *a, const struct http_request *r) {
         if (one->up && (keys == NULL || is_one_of(key, keys)))
             json_object_set_new(a->seen, one->name, json_true());
     }
+    a->looks = a->admin || json_object_size(a->seen) > 0;
+    look_at_past(a, key);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -89,10 +116,6 @@ static void asker_init(struct asker *a, struct controller *k, const struct http_
     a->why_not = a->manages ? ""
                             : "changes need the token that lockstep key --admin prints, or a "
                               "browser on the node's own machine";
-}
-
-static bool may_look(const struct asker *a) {
-    return a->admin || json_object_size(a->seen) > 0;
 }
 
 /* ---- answers ----------------------------------------------------------------------------- */
@@ -177,7 +200,7 @@ void controller_answer_cluster(void *user, struct http_request *r, int port) {
     asker_init(&a, user, r);
     const char *method = http_method(r), *what = what_of(r);
     bool gets = str_eq(method, "GET") || str_eq(method, "HEAD"), posts = str_eq(method, "POST");
-    if (!may_look(&a))
+    if (!a.looks)
         refuse(r, 401, "this needs an API key of a model that is up here");
     else if (*what != '\0' && !change_is_known(what))
         refuse(r, 404, "there is nothing at this path");

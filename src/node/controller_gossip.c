@@ -536,7 +536,7 @@ static void *exchange_main(void *p) {
  * answered before. */
 static void exchange_with_all(struct controller *k, bool known) {
     for (size_t i = 0; i < k->n_peers; i++)
-        k->peers[i].asked = !is_asked_already(k, i) && (!known || k->peers[i].client != NULL);
+        k->peers[i].asked = !is_asked_already(k, i) && (!known || k->peers[i].good);
     for (size_t i = 0; i < k->n_peers; i++) {
         struct node_peer *p = &k->peers[i];
         if (!p->asked || thread_start(&p->thread, exchange_main, p) == 0)

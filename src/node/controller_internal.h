@@ -219,7 +219,8 @@ struct controller {
     size_t n_told;
     bool said_full;
     struct node_report self_report; /* what this node says of itself */
-    json_t *doings; /* {"copies", "servers"}, for who looks; owned; NULL: nothing yet */
+    json_t *past_keys; /* {name: what its api-key-file was, or null}; owned; NULL: none yet */
+    json_t *doings;    /* {"copies", "servers"}, for who looks; owned; NULL: nothing yet */
     struct addresses self_addresses;
 };
 
@@ -342,6 +343,8 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
 
 /* ---- controller_cluster.c -------------------------------------------------------------------- */
 
+/* Under the lock, of one that is taken down: who has its keys still sees what happened to it. */
+void controller_remember_keys(struct controller *k, const struct deployment *one);
 /* What is asked of the cluster at a deployment's port, as gateway_config's cluster. */
 void controller_answer_cluster(void *k, struct http_request *r, int port);
 

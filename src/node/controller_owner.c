@@ -87,6 +87,8 @@ static void forget_what_changed(struct controller *k) {
 static void note_change(struct controller *k, const struct replica_run *r,
                         const struct deployment *one) {
     if (!one->up && r->wanted != NULL)
+        controller_remember_keys(k, r->wanted);
+    if (!one->up && r->wanted != NULL)
         history_note(&k->history, (double)one->version, HAPPENED_DOWN, "", one->name,
                      "%s was taken down", one->name);
     else if (one->moved && r->wanted != NULL)

@@ -70,8 +70,8 @@ struct calibration_figures {
     struct placement_wires wires;
     struct pair_speeds pairs;
 };
-/* figures: rank 0's; elsewhere untouched. ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST,
- * ST_NO_MEMORY. */
+/* figures: what rank 0 chooses from; of no use elsewhere. ST_BAD_INPUT: no layout that is open
+ * fits: the same sentence on every rank. ST_PEER_LOST, ST_NO_MEMORY. */
 enum status calibration_place(struct calibration_choice *out,
                               struct calibration_figures *figures, const struct calibration *s,
                               struct err *err);

@@ -68,6 +68,42 @@ static void test_the_later_wish_wins(void **state) {
     deployments_deinit(&fresh);
 }
 
+/* The next version is at home elsewhere, and all else stays; its home before goes on taking part. */
+static void test_move(void **state) {
+    (void)state;
+    struct deployments d = empty();
+    struct err err;
+    json_t *a = deployment("a", 7, 8080), *b = deployment("b", 7, 8080);
+    json_object_set_new(a, "home", json_string("ann"));
+    json_object_set_new(a, "nodes", json_string("auto"));
+    json_object_set_new(b, "home", json_string("ann"));
+    json_object_set_new(b, "nodes", json_string("bob"));
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(deployments_put(&d, b, &err), ST_OK);
+    json_int_t first = version_of(&d, "a");
+    assert_false(deployments_find(&d, "a")->moved);
+    assert_int_equal(deployments_move(&d, "a", "bob", &err), ST_OK);
+    const struct deployment *one = deployments_find(&d, "a");
+    assert_true(one->moved && version_of(&d, "a") > first);
+    assert_string_equal(one->home, "bob");
+    assert_string_equal(one->nodes, "auto");
+    /* The same wish once more is what is up. */
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_string_equal(deployments_find(&d, "a")->home, "bob");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(deployments_move(&d, "b", "bob", &err), ST_OK);
+        assert_string_equal(deployments_find(&d, "b")->nodes, "bob,ann");
+        assert_int_equal(deployments_move(&d, "b", "ann", &err), ST_OK);
+        assert_string_equal(deployments_find(&d, "b")->nodes, "bob,ann");
+    }
+    assert_int_equal(deployments_move(&d, "c", "ann", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
+    assert_int_equal(deployments_move(&d, "a", "ann", &err), ST_NOT_FOUND);
+    json_decref(a);
+    json_decref(b);
+    deployments_deinit(&d);
+}
+
 static void test_put_and_remove(void **state) {
     (void)state;
     struct deployments d = empty();
@@ -434,6 +470,7 @@ static void test_owners_differ(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
+                                       cmocka_unit_test(test_move),
                                        cmocka_unit_test(test_the_later_wish_wins),
                                        cmocka_unit_test(test_form),
                                        cmocka_unit_test(test_fields),

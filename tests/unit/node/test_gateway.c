@@ -436,6 +436,85 @@ static void test_stream_goes_on(void **state) {
     call_free(&c);
 }
 
+#define NEWS(next, sentence) \
+    ": lockstep {\"lost\":\"rack\",\"next\":" next ",\"sentence\":\"" sentence "\"}\n\n"
+
+/* Who waits in a stream of events learns why: once, and once more when a node begins. */
+static void test_who_waits_is_told(void **state) {
+    (void)state;
+    struct server a, b;
+    struct client_call c;
+    server_begin(&a, CUT_STREAM ONE);
+    server_begin(&b, STREAM ONE TWO);
+    struct gateway *f = open_gateway(a.address);
+    gateway_name(only, "rack", "");
+    call_begin(&c, f, "/v1/x", "{}");
+    wait_for_requests(&a, 3);
+    gateway_name(only, "rack", "shelf");
+    gateway_to(only, NULL, NULL);
+    wait_for_requests(&a, 3);
+    gateway_name(only, "shelf", "");
+    gateway_to(only, b.address, b.address);
+    call_end(&c);
+    assert_string_equal(
+        c.text.bytes,
+        ONE NEWS("null", "rack is lost; another node takes over, and the answer goes on")
+            NEWS("\"shelf\"", "rack is lost; shelf takes over, and the answer goes on") TWO);
+    call_free(&c);
+    close_gateway(f);
+    server_end(&a);
+    server_end(&b);
+}
+
+/* Lines have no comments, and an answer of which nothing has come has no place for them. */
+static void test_who_has_no_events_is_not_told(void **state) {
+    (void)state;
+    struct server a, b;
+    struct client_call c;
+    server_begin(&a, CUT_LINES "{\"a\": 1}\n");
+    server_begin(&b, LINES "{\"a\": 1}\n{\"a\": 2}\n");
+    struct gateway *f = open_gateway(a.address);
+    gateway_name(only, "rack", "shelf");
+    call_begin(&c, f, "/v1/x", "{}");
+    wait_for_requests(&a, 2);
+    gateway_to(only, b.address, b.address);
+    call_end(&c);
+    assert_string_equal(c.text.bytes, "{\"a\": 1}\n{\"a\": 2}\n");
+    call_free(&c);
+    close_gateway(f);
+    server_end(&a);
+    server_end(&b);
+}
+
+/* What is asked of the cluster goes to no server. */
+static void answer_cluster(void *user, struct http_request *r, int port) {
+    *(int *)user = port;
+    http_reply(r, 200, "text/plain", http_path(r), strlen(http_path(r)));
+}
+
+static void test_cluster_is_answered_here(void **state) {
+    (void)state;
+    struct err err;
+    struct gateway *f;
+    struct client_call c;
+    int port = 0;
+    const struct gateway_config cfg = {.cluster = answer_cluster, .user = &port};
+    assert_int_equal(gateway_open(&f, &cfg, &err), ST_OK);
+    static const char *const paths[] = {"/v1/cluster", "/cluster", "/v1/cluster/move"};
+    for (size_t i = 0; i < ARRAY_LEN(paths); i++) {
+        call_begin(&c, f, paths[i], "{}");
+        call_end(&c);
+        assert_string_equal(c.text.bytes, paths[i]);
+        call_free(&c);
+    }
+    assert_int_equal(port, gateway_port(f));
+    call_begin(&c, f, "/v1/clusters", "{}");
+    call_end(&c);
+    assert_string_not_equal(c.text.bytes, "/v1/clusters");
+    call_free(&c);
+    gateway_close(f);
+}
+
 /* The same server is reached at another address now: what it answers already goes on there. */
 static void test_address_changes(void **state) {
     (void)state;
@@ -998,6 +1077,9 @@ int main(void) {
                                        cmocka_unit_test(test_client_leaves),
                                        cmocka_unit_test(test_client_leaves_at_once),
                                        cmocka_unit_test(test_stream_goes_on),
+                                       cmocka_unit_test(test_who_waits_is_told),
+                                       cmocka_unit_test(test_who_has_no_events_is_not_told),
+                                       cmocka_unit_test(test_cluster_is_answered_here),
                                        cmocka_unit_test(test_address_changes),
                                        cmocka_unit_test(test_choices),
                                        cmocka_unit_test(test_other_answer),
