@@ -16,14 +16,14 @@
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
 #include "base/content.h"
+#include "cluster/addresses.h"
 #include "cluster/client.h"
 #include "cluster/deployments.h"
+#include "cluster/history.h"
 #include "cluster/model_files.h"
 #include "net/wake.h"
-#include "node/addresses.h"
 #include "node/controller.h"
 #include "node/gateway.h"
-#include "node/history.h"
 #include "node/model_share.h"
 #include "node/overview.h"
 #include "node/replica.h"

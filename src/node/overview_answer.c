@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "node/devices.h"
+#include "cluster/devices.h"
 
 #include <stdio.h>
 

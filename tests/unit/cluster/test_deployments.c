@@ -68,7 +68,7 @@ static void test_the_later_wish_wins(void **state) {
     deployments_deinit(&fresh);
 }
 
-/* The next version is at home elsewhere, and all else stays; its home before goes on taking part. */
+/* The next version is at home elsewhere, and all else stays; its home before still takes part. */
 static void test_move(void **state) {
     (void)state;
     struct deployments d = empty();

@@ -2,7 +2,7 @@
  * of any other. */
 #include "base/json.h"
 #include "base/util.h"
-#include "node/addresses.h"
+#include "cluster/addresses.h"
 #include "node/report.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
 /* addresses.c: a list of addresses in the order in which they are tried. */
-#include "node/addresses.h"
+#include "cluster/addresses.h"
 
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,7 +1,7 @@
 /* history.h: what has happened in a cluster, as one node saw it: a ring of the latest events, and
  * the rings of several nodes as one list. Any thread. */
-#ifndef LOCKSTEP_NODE_HISTORY_H
-#define LOCKSTEP_NODE_HISTORY_H
+#ifndef LOCKSTEP_CLUSTER_HISTORY_H
+#define LOCKSTEP_CLUSTER_HISTORY_H
 
 #include <jansson.h>
 #include <pthread.h>

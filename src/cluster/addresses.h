@@ -1,7 +1,7 @@
 /* addresses.h: a list of addresses, "host:port" or "[v6]:port" each, in the order in which they
  * are tried. Zeroed it is empty. */
-#ifndef LOCKSTEP_NODE_ADDRESSES_H
-#define LOCKSTEP_NODE_ADDRESSES_H
+#ifndef LOCKSTEP_CLUSTER_ADDRESSES_H
+#define LOCKSTEP_CLUSTER_ADDRESSES_H
 
 #include "net/net.h"
 

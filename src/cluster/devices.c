@@ -1,6 +1,6 @@
 /* devices.c: Asks a process for this machine's devices; checks what another node tells of its own.
  */
-#include "node/devices.h"
+#include "cluster/devices.h"
 
 #include "base/buf.h"
 #include "base/clock.h"

@@ -1,7 +1,7 @@
 /* What a node tells of its devices, as another one reads it: a good list, and any other. */
 #include "base/json.h"
 #include "base/util.h"
-#include "node/devices.h"
+#include "cluster/devices.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

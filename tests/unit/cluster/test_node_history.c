@@ -1,7 +1,7 @@
 /* The history of a cluster: a ring that is full, and the rings of several nodes as one list. */
 #include "base/json.h"
 #include "base/util.h"
-#include "node/history.h"
+#include "cluster/history.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

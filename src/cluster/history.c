@@ -1,5 +1,5 @@
 /* history.c: a bounded ring of events, and the merge of several nodes' rings. */
-#include "node/history.h"
+#include "cluster/history.h"
 
 #include "base/json.h"
 #include "base/mem.h"

@@ -6,8 +6,8 @@
  *
  * `lockstep devices` looks at them in a process of its own, once, so that no driver is in the
  * node's process, and one that crashes or hangs ends no node. */
-#ifndef LOCKSTEP_NODE_DEVICES_H
-#define LOCKSTEP_NODE_DEVICES_H
+#ifndef LOCKSTEP_CLUSTER_DEVICES_H
+#define LOCKSTEP_CLUSTER_DEVICES_H
 
 #include "base/status.h"
 
