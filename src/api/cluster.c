@@ -131,8 +131,9 @@ static json_t *candidates(const struct telling *t) {
     for (int i = 0; i < t->view->n_layouts; i++) {
         const struct calibration_layout *c = &t->view->layouts[i];
         json_t *one = layout_json(c);
-        json_object_set_new(one, "chosen",
-                            json_boolean(c->tp == t->view->tp && c->pp == t->view->pp));
+        json_object_set_new(
+            one, "chosen",
+            json_boolean(i == 0 && c->tp == t->view->tp && c->pp == t->view->pp));
         json_object_set_new(one, "nodes", hosts_of(t, c->ranks));
         json_array_append_new(list, one);
     }
