@@ -28,12 +28,13 @@ void shaders_act_pack_rows(struct shaders *s, const struct act *a, const float *
     RUN(s, SHADER_ACT_PACK, push, div_up(a->n_cols, 8 * ACT_BLOCK), a->n_tokens);
 }
 
-struct product_push { /* matmul.comp */
+struct product_push { /* matmul.comp, matmul_tiles.comp */
     uint64_t tiles, values, d, sums, s, y, rows;
     uint32_t n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
     float scale;
     uint32_t n_used;
     uint64_t choices, matrices;
+    uint32_t n_tiles, unused;
 };
 
 static struct product_push product_push(const struct shaders *s, const struct wmat *w,
@@ -54,7 +55,8 @@ static struct product_push product_push(const struct shaders *s, const struct wm
                                  .n_tokens = x->n_tokens,
                                  .ldy = ld(ldy),
                                  .seg_cols = seg_cols,
-                                 .scale = w->scale};
+                                 .scale = w->scale,
+                                 .n_tiles = wmat_n_tiles(w)};
 }
 
 static void touches_act(struct shaders *s, const struct act *x) {
@@ -67,21 +69,33 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
                     uint32_t seg_cols, bool beside) {
     const struct device_kernel *k = s->products[w->type][p];
     BUG_ON(k == NULL); /* shaders_prepare() */
-    const bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY,
-               fixed = p == PRODUCT_FIXED_ONE || p == PRODUCT_FIXED_MANY;
+    const bool fixed = p >= PRODUCT_FIXED_ONE;
     const struct product_push push = product_push(s, w, x, y, ldy, rows, seg_cols);
     touches(s, w->tiles, w->tile_bytes, 1, wmat_n_tiles(w));
     touches_act(s, x);
     touches(s, y, w->n_rows, fixed ? sizeof(int64_t) : sizeof(float), x->n_tokens);
-    uint32_t per_group = many ? (uint32_t)div_up(ACT_GROUP, SHADERS_TOKENS) : ACT_GROUP;
-    uint32_t groups = act_n_groups(x->n_tokens) * per_group;
-    (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, wmat_n_tiles(w),
-                                              x->n_tokens == 1 ? 1 : groups, 1);
+    uint32_t x_groups = wmat_n_tiles(w), y_groups = 1;
+    if (p == PRODUCT_FEW || p == PRODUCT_FIXED_FEW) {
+        y_groups = act_n_groups(x->n_tokens) * (uint32_t)div_up(ACT_GROUP, SHADERS_TOKENS);
+    } else if (p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY) {
+        /* Those of the same rows follow each other: a cache has the weights. */
+        x_groups = (uint32_t)div_up(x->n_tokens, SHADERS_SIDE);
+        y_groups = (uint32_t)div_up(w->n_rows, SHADERS_SIDE);
+    }
+    (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, x_groups, y_groups,
+                                              1);
+}
+
+static enum product product_for(bool fixed, uint32_t n_tokens) {
+    enum product p = PRODUCT_ONE;
+    if (n_tokens > 1)
+        p = n_tokens < SHADERS_MANY ? PRODUCT_FEW : PRODUCT_MANY;
+    return fixed ? p + PRODUCT_FIXED_ONE : p;
 }
 
 void shaders_matmul(struct shaders *s, const struct wmat *w, const struct act *x, float *y,
                     size_t ldy, bool beside) {
-    product(s, x->n_tokens > 1 ? PRODUCT_MANY : PRODUCT_ONE, w, x, y, ldy, NULL, 0, beside);
+    product(s, product_for(false, x->n_tokens), w, x, y, ldy, NULL, 0, beside);
 }
 
 void shaders_matmul_fixed(struct shaders *s, const struct wmat *w, const struct act *x,
@@ -91,8 +105,7 @@ void shaders_matmul_fixed(struct shaders *s, const struct wmat *w, const struct 
 
 void shaders_matmul_fixed_add(struct shaders *s, const struct wmat *w, const struct act *x,
                               int64_t *y, size_t ldy, const uint32_t *rows, uint32_t seg_cols) {
-    product(s, x->n_tokens > 1 ? PRODUCT_FIXED_MANY : PRODUCT_FIXED_ONE, w, x, y, ldy, rows,
-            seg_cols, false);
+    product(s, product_for(true, x->n_tokens), w, x, y, ldy, rows, seg_cols, false);
 }
 
 /* ---- norms ------------------------------------------------------------------------------- */

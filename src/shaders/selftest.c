@@ -138,6 +138,7 @@ static enum status test_products(struct test *t, enum qtype type, struct err *er
     w.scale = type == QT_NVFP4 ? 0.0037f : 1.0f;
     test_products_of(t, &w, 1);
     test_products_of(t, &w, 6);
+    test_products_of(t, &w, SHADERS_SIDE + 3);
     test_chosen_products(t, &w);
     return test_end(t, err);
 }

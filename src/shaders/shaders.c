@@ -106,6 +106,8 @@ EXTERN_PAIR(attention)
 EXTERN_PAIR(attention_merge)
 EXTERN_PAIR(matmul)
 EXTERN_PAIR(matmul_dot)
+EXTERN_PAIR(matmul_tiles)
+EXTERN_PAIR(matmul_tiles_dot)
 
 static const struct code codes[SHADER_ATTENTION + 1] = {
     PAIR(act_pack),  PAIR(rmsnorm),         PAIR(vector),     PAIR(copy),
@@ -114,11 +116,14 @@ static const struct code codes[SHADER_ATTENTION + 1] = {
     PAIR(conv),      PAIR(recurrent_gates), PAIR(recurrence), PAIR(attention_merge),
     PAIR(attention),
 };
-static const struct code product_code = {
-    {matmul_spv, matmul_f64_spv, matmul_dot_spv, matmul_dot_f64_spv},
-    {&matmul_spv_bytes, &matmul_f64_spv_bytes, &matmul_dot_spv_bytes,
-     &matmul_dot_f64_spv_bytes},
-};
+#define WITH_DOT(name)                                                       \
+    {                                                                        \
+        {name##_spv, name##_f64_spv, name##_dot_spv, name##_dot_f64_spv}, {  \
+            &name##_spv_bytes, &name##_f64_spv_bytes, &name##_dot_spv_bytes, \
+                &name##_dot_f64_spv_bytes                                    \
+        }                                                                    \
+    }
+static const struct code product_code = WITH_DOT(matmul), many_code = WITH_DOT(matmul_tiles);
 
 /* exact.glsl's FMA */
 enum { FMA_FUSED, FMA_F64, FMA_F32, FMA_FAULT };
@@ -160,7 +165,7 @@ enum {
     C_D_FACTOR = C_TABLE + 4,
     C_FLOATS,
     C_FIXED,
-    C_TOKENS,
+    C_TOKENS, /* of matmul_tiles.comp: rows and tokens of a lane */
     C_PARTS,
     C_N
 };
@@ -180,9 +185,9 @@ static void product_constants(enum qtype type, enum product p, uint32_t *c) {
     c[C_FLOATS] = act_kind_for(type) == ACT_F32 ? float_kind(type) : 0;
     c[C_FIXED] = p >= PRODUCT_FIXED_ONE;
     /* A token alone waits for memory: more lanes have more of it on its way. */
-    bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
-    c[C_TOKENS] = many ? SHADERS_TOKENS : 1;
-    c[C_PARTS] = many ? 16 : 32;
+    bool one = p == PRODUCT_ONE || p == PRODUCT_FIXED_ONE;
+    c[C_TOKENS] = one ? 1 : SHADERS_TOKENS;
+    c[C_PARTS] = one ? 32 : 16;
 }
 
 enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
@@ -194,8 +199,9 @@ enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err)
     for (int p = 0; p < PRODUCT_N; p++) {
         uint32_t constants[C_N];
         product_constants(type, (enum product)p, constants);
-        enum status st =
-            make(s, &made[p], &product_code, qtype_info(type)->name, constants, C_N, err);
+        bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
+        enum status st = make(s, &made[p], many ? &many_code : &product_code,
+                              qtype_info(type)->name, constants, C_N, err);
         if (st != ST_OK)
             return st;
     }

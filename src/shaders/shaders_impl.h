@@ -26,9 +26,21 @@ enum shader {
     SHADER_N = SHADER_ATTENTION + KV_N_TYPES
 };
 
-/* The products of one weight type: of one token, and of SHADERS_TOKENS together. */
+/* The products of one weight type: of one token, and of SHADERS_TOKENS together (matmul.comp); of
+ * SHADERS_SIDE tokens and as many rows (matmul_tiles.comp). The latter computes whole squares: it
+ * is for SHADERS_MANY tokens or more. */
 #define SHADERS_TOKENS 4
-enum product { PRODUCT_ONE, PRODUCT_MANY, PRODUCT_FIXED_ONE, PRODUCT_FIXED_MANY, PRODUCT_N };
+#define SHADERS_SIDE 64
+#define SHADERS_MANY 24
+enum product {
+    PRODUCT_ONE,
+    PRODUCT_FEW,
+    PRODUCT_MANY,
+    PRODUCT_FIXED_ONE,
+    PRODUCT_FIXED_FEW,
+    PRODUCT_FIXED_MANY,
+    PRODUCT_N
+};
 
 struct shaders {
     struct device *d;

@@ -99,12 +99,14 @@ static void check_type(struct on *on, enum qtype type) {
     static const struct product_case coded[] = {
         {1, 32, 0, 32, 1},       {16, 544, 96, 32, 1},   {17, 288, 224, 96, 2},
         {40, 1056, 0, 1056, 11}, {15, 512, 32, 256, 12}, {33, 640, 128, 64, 13},
-        {16, 576, 160, 64, 25},
+        {16, 576, 160, 64, 25},  {79, 352, 64, 32, 24},  {65, 96, 32, 96, 70},
+        {7, 768, 0, 256, 64},
     };
     static const struct product_case floats[] = {
         {1, 1, 0, 1, 1},        {17, 4500, 0, 4500, 1}, {16, 600, 0, 40, 2},
         {40, 257, 0, 257, 11},  {15, 255, 0, 5, 12},    {33, 1024, 0, 512, 13},
-        {16, 4864, 0, 256, 25},
+        {16, 4864, 0, 256, 25}, {79, 300, 0, 60, 24},   {65, 33, 0, 11, 70},
+        {7, 600, 0, 300, 64},
     };
     struct err err = {0};
     bool is_float = act_kind_for(type) == ACT_F32;
@@ -112,6 +114,21 @@ static void check_type(struct on *on, enum qtype type) {
         fail_msg("without %s: %s", on->without, err.text);
     for (size_t i = 0; i < ARRAY_LEN(coded); i++)
         check_product(on, type, is_float ? &floats[i] : &coded[i]);
+}
+
+/* Each number of tokens on one of the devices: groups and squares of tokens end anywhere. */
+static void products_of_any_number_of_tokens_are_alike(void **state) {
+    (void)state;
+    static const enum qtype types[VARIANTS] = {QT_Q8_0, QT_Q4_K, QT_F16};
+    for (size_t i = 0; i < VARIANTS; i++) {
+        struct err err = {0};
+        if (shaders_prepare(devices[i].s, types[i], &err) != ST_OK)
+            fail_msg("%s", err.text);
+        for (uint32_t n = (uint32_t)i + 1; n <= 70; n += VARIANTS)
+            check_product(
+                &devices[i], types[i],
+                &(struct product_case){1 + n * 7 % 70, 64 + 32 * (n / 3 % 3), 0, 32, n});
+    }
 }
 
 /* A driver takes long for the products of a type: each type on one of the devices. */
@@ -685,6 +702,7 @@ int main(void) {
         cmocka_unit_test(rows_are_copied),
         cmocka_unit_test(the_cache_and_attention_are_alike),
         cmocka_unit_test(products_are_alike),
+        cmocka_unit_test(products_of_any_number_of_tokens_are_alike),
         cmocka_unit_test(experts_are_chosen_alike),
         cmocka_unit_test(experts_are_read_by_choice),
         cmocka_unit_test(large_mixtures_are_not_a_device_s),
