@@ -1,0 +1,62 @@
+#!/bin/bash
+# The page's view of a real cluster in a browser (Debian's chromium): three machines (network namespaces on one switch), of which the
+# one that serves loses its power in the middle of an answer, and comes back.
+# labels: root waits
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/hosts.sh"
+unset LOCKSTEP_CLUSTER_KEY
+for tool in node npm chromium; do
+    command -v $tool >/dev/null || { echo "skip: $tool is not there"; exit 77; }
+done
+can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+copy=$BUILD_DIR/page_nodes
+mkdir -p "$copy" && cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$copy"
+(. "$SOURCE_DIR/tests/support/clients/lib.sh" && npm_install "$copy") || exit $?
+mkdir own front && cp "$model" own/m.gguf
+export XDG_CONFIG_HOME=$work/front
+"$LOCKSTEP" key >/dev/null 2>&1
+declare -A node
+end_all() {
+    kill -9 "${node[@]}" 2>/dev/null
+    end_hosts
+    wait 2>/dev/null
+}
+trap 'end_all; rm -rf "$work"' EXIT
+host_unshare=(-n -m) host_enter=(-n -m -w)
+make_hosts 0 1 2 3 # 0: the switch
+for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
+switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+names=(- ann bob cat)
+start() { # HOST
+    local name=${names[$1]}
+    mkdir -p "store-$name"
+    : >"$name.log"
+    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
+    node[$1]=$!
+    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
+}
+cut() { # HOST: a machine without power
+    local children
+    children=$(pgrep -P "${node[$1]}")
+    on "$1" ip link set wire down
+    kill -9 "${node[$1]}" $children 2>/dev/null
+    wait "${node[$1]}" 2>/dev/null
+    unset "node[$1]"
+}
+logs() { tail -n 30 ann.log bob.log cat.log; }
+for host in 1 2 3; do start $host; done
+# Slow wires, so that an answer takes some seconds.
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port 8099 -t 1 --ctx 512 --insecure --nodes ann,bob,cat \
+    --emulate-link latency=1ms --no-speculation >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
+
+nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 250 node "$copy/nodes.mjs" http://127.0.0.1:8099/ >page.out 2>&1 &
+page=$!
+said() { grep -q "^$1" page.out || ! kill -0 $page 2>/dev/null; }
+within 120 said "kill ann" && cut 1
+within 120 said "start ann" && on 1 ip link set wire up && start 1
+wait $page || fail "the page: $(cat page.out; logs)"
+grep "^ok" page.out
+[ $failures = 0 ]
