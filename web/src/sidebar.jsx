@@ -24,7 +24,7 @@ function Rank({ rank, bytes: size, kernels, fabric }) {
   );
 }
 
-function Cluster({ cluster }) {
+function Ranks({ cluster }) {
   if (cluster === null) return <p class="hint">The server does not tell its numbers now.</p>;
   const facts = [
     ["Requests", `${cluster.running} running, ${cluster.queued} queued`],
@@ -69,8 +69,8 @@ export function Sidebar({ chats, current, live, onCluster, cluster, onSettings, 
       {live && <ToCluster live={live} here={onCluster} onOpen={onOpen} />}
       <List chats={chats} current={current} onOpen={onOpen} />
       <details>
-        <summary>Cluster{cluster?.n_ranks ? `: ${count(cluster.n_ranks, "rank")}` : ""}</summary>
-        <Cluster cluster={cluster} />
+        <summary>This model{cluster?.n_ranks ? `: ${count(cluster.n_ranks, "rank")}` : ""}</summary>
+        <Ranks cluster={cluster} />
       </details>
       <button type="button" class="to-settings" onClick={onSettings}>
         <Icon name="sliders" /> Settings
