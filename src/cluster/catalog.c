@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "cluster/model_files.h"
 #include "format/gguf.h"
+#include "hub/stores.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -156,13 +157,22 @@ json_t *catalog_read(const char *folder) {
     return sorted;
 }
 
+json_t *catalog_read_all(const char *folder) {
+    json_t *all = catalog_read(folder), *others = stores_list();
+    if (all != NULL && others != NULL)
+        json_array_extend(all, others);
+    json_decref(others);
+    return all;
+}
+
 const char *catalog_find(const json_t *catalog, const char *name) {
     size_t i;
     json_t *one;
     char *bare = model_name_of(name);
     const char *path = NULL;
     json_array_foreach((json_t *)(uintptr_t)catalog, i, one) {
-        if (bare != NULL && path == NULL && str_eq(json_text(one, "name"), bare))
+        const char *its = json_text(one, "name");
+        if (path == NULL && (str_eq(its, name) || (bare != NULL && str_eq(its, bare))))
             path = json_text(one, "path");
     }
     mem_free(bare);

@@ -14,6 +14,10 @@
 #define CATALOG_DEPTH 3
 json_t *catalog_read(const char *folder);
 
+/* The same, and behind them what other programs keep on this machine (hub/stores.h), by those
+ * names: what can be put up here. */
+json_t *catalog_read_all(const char *folder);
+
 /* Which of two models of one name is meant (< 0: a). It is the one in fewer folders: a copy of
  * another machine's model lies deeper if its name was taken (store.h). Otherwise the first by
  * path. */

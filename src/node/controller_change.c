@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/catalog.h"
+#include "hub/stores.h"
 #include "node/overview_internal.h"
 
 #include <stdio.h>
@@ -109,7 +110,7 @@ struct offer {
 static enum status find_here(const struct change *c, const char *name, struct offer *out,
                              struct err *err) {
     struct model_files files;
-    json_t *catalog = catalog_read(c->k->models);
+    json_t *catalog = catalog_read_all(c->k->models);
     const char *path = catalog_find(catalog, name);
     snprintf(out->hint, sizeof out->hint, "%s", path != NULL ? path : "");
     json_decref(catalog);
@@ -262,12 +263,23 @@ static enum status put_offer(const struct change *c, const char *name, const cha
     return st;
 }
 
+/* As lockstep up has it: of "hf:ORG/REPO:QUANT" it is REPO, of "ollama:NAME:TAG" NAME. */
+static const char *default_name(const char *model, char *out, size_t size) {
+    if (!stores_is_name(model))
+        return model;
+    const char *slash = strrchr(model, '/'),
+               *begin = slash != NULL ? slash : strchr(model, ':');
+    snprintf(out, size, "%.*s", (int)strcspn(begin + 1, ":"), begin + 1);
+    return out;
+}
+
 static enum status put_up(const struct change *c, json_t **out, struct err *err) {
     const char *model, *nodes = json_string_value(json_object_get(c->wish, "nodes"));
     const char *name = json_string_value(json_object_get(c->wish, "name"));
     struct offer offer = {.files = NULL};
     TRY(need_text(c->wish, "model", &model, err));
-    name = name != NULL ? name : model;
+    char bare[REPORT_NAME_BYTES];
+    name = name != NULL ? name : default_name(model, bare, sizeof bare);
     if (!deployment_name_is_good(name))
         return err_set(err, ST_BAD_INPUT,
                        "%.80s is not a valid name for a deployment: " DEPLOYMENT_NAME_RULE,

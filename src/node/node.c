@@ -512,7 +512,7 @@ static void run_link(struct task *t) {
 
 static enum status find_offer(struct task *t, char path[PATH_MAX], struct err *err) {
     const char *name = json_string_value(json_object_get(t->body, "name"));
-    json_t *catalog = catalog_read(t->node->store);
+    json_t *catalog = catalog_read_all(t->node->store);
     const char *found = catalog_find(catalog, name);
     if (found != NULL)
         snprintf(path, PATH_MAX, "%s", found);

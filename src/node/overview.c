@@ -149,7 +149,7 @@ static void look_at_models(struct overview *v, double now) {
         return;
     }
     v->catalog_s = now + CATALOG_S;
-    json_t *found = catalog_read(v->controller->models);
+    json_t *found = catalog_read_all(v->controller->models);
     json_array_foreach(found, i, one) {
         json_array_append_new(list,
                               json_pack("{s:O, s:O}", "name", json_object_get(one, "name"),

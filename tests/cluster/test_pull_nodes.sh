@@ -67,11 +67,19 @@ grep -q "^bob: $work/hf-bob/hub/models--org--tiny/snapshots/.*tiny-Q4_K_M.gguf" 
 # ---- what the machines have pulled is what their ranks use: nothing is copied
 "$LOCKSTEP" run "$gguf" -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >b 2>err || fail "run: $(cat err)"
 on 1 "$LOCKSTEP" run hf:org/tiny --nodes bob,cat -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >a 2>err && cmp -s a b || fail "run on all: $(cat err)"
+# What the page's view offers, and a node that has it puts up.
+can_be_put_up() { "${on1[@]}" curl -s -m 10 $("$LOCKSTEP" key --curl) https://10.9.0.2:7342/v1/cluster | grep -q '"name":"hf:org/tiny:Q4_K_M","bytes":[0-9]*,"nodes":\["[a-z]*","[a-z]*","[a-z]*"\]'; }
+within 60 can_be_put_up || fail "the nodes do not list what was pulled: $("${on1[@]}" curl -s -m 10 $("$LOCKSTEP" key --curl) https://10.9.0.2:7342/v1/cluster | grep -o "\"models\":.*")"
 on 1 "$LOCKSTEP" up hf:org/tiny --port 8099 --ctx 128 --insecure >out 2>err || fail "up hf:org/tiny: $(cat out err)"
 served_by_cat() { on 3 curl -s -m 10 http://10.9.0.3:8099/v1/models | grep -q '"id":"tiny"'; }
 within 60 served_by_cat || fail "what is put up does not answer: $(on 1 "$LOCKSTEP" nodes)"
 others_stand_by() { on 1 "$LOCKSTEP" nodes >nodes && ! grep -q "could not stand in" nodes; }
 within 60 others_stand_by || fail "somebody lacks it: $(cat nodes)"
+up_again() { on 2 curl -s -m 10 -H 'Content-Type: application/json' -d '{"model":"hf:org/tiny:Q4_K_M","name":"again","options":{"ctx":128}}' http://127.0.0.1:8099/v1/cluster/up; }
+up_again | grep -q '"name":"again"' || fail "put up through the port: $(up_again)"
+again_answers() { on 3 curl -s -m 10 http://10.9.0.3:8099/v1/models | grep -q '"id":"again"'; }
+within 60 again_answers || fail "what was put up by its hub's name does not answer: $(on 1 "$LOCKSTEP" nodes)"
+on 1 "$LOCKSTEP" down again >out 2>err || fail "down: $(cat err)"
 on 1 "$LOCKSTEP" down tiny >out 2>err || fail "down: $(cat err)"
 [ -z "$(find data-bob data-cat -name '*.gguf*')" ] || fail "a model was copied: $(find data-bob data-cat)"
 
