@@ -10,8 +10,8 @@ model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 ask=(run "$model" -q -p "What is a bit bucket?" --temp 0 -n 24)
 "$LOCKSTEP" "${ask[@]}" >whole.txt || fail "without a device"
 
-# The 25th submission, amid the answer, finds no device, and so it does again. Then its rank has none.
-export LOCKSTEP_DEVICE_LOST_AFTER=25
+# The 35th submission, amid the answer, finds no device, and so it does again. Then its rank has none.
+export LOCKSTEP_DEVICE_LOST_AFTER=35
 for devices in 0 0,cpu cpu,0; do
     split=$(echo "$devices" | sed 's/[^,]*/1/g') # else these are submissions of what is measured first
     timeout 120 "$LOCKSTEP" "${ask[@]}" --split "$split" --device $devices --failover >answer.txt 2>err ||
@@ -26,12 +26,12 @@ unset LOCKSTEP_DEVICE_LOST_AFTER
 export LOCKSTEP_DEVICE_TIMEOUT=2
 for devices in 0 cpu,0; do
     split=$(echo "$devices" | sed 's/[^,]*/1/g') # else these are submissions of what is measured first
-    LOCKSTEP_DEVICE_FAULT=hang:25 timeout 120 "$LOCKSTEP" "${ask[@]}" --split "$split" --device $devices --failover \
+    LOCKSTEP_DEVICE_FAULT=hang:35 timeout 120 "$LOCKSTEP" "${ask[@]}" --split "$split" --device $devices --failover \
         >answer.txt 2>err || fail "hang, --device $devices: exit status $?: $(cat err)"
     cmp whole.txt answer.txt || fail "hang, --device $devices: another answer: $(cat err)"
     grep -q "did not answer within 2 s\|has left" err || fail "hang, --device $devices: $(cat err)"
 done
-LOCKSTEP_DEVICE_FAULT=hang:25 refuse 3 "^lockstep run: the device .* did not answer within 2 s" "$LOCKSTEP" "${ask[@]}" --device 0
+LOCKSTEP_DEVICE_FAULT=hang:35 refuse 3 "^lockstep run: the device .* did not answer within 2 s" "$LOCKSTEP" "${ask[@]}" --device 0
 LOCKSTEP_DEVICE_FAULT=hang:1 refuse 3 "^lockstep run: rank 0: the device .* did not answer within 2 s" "$LOCKSTEP" "${ask[@]}" --device 0
 unset LOCKSTEP_DEVICE_TIMEOUT
 
@@ -54,7 +54,7 @@ for without in "" unified; do
 done
 
 # No memory when it opens again, for anything that it then wants: the rank goes on without it.
-export LOCKSTEP_DEVICE_LOST_AFTER=25
+export LOCKSTEP_DEVICE_LOST_AFTER=35
 first=$((n - 1)) # blocks of one opening
 for n in 1 6 9; do
     LOCKSTEP_DEVICE_WITHOUT=unified LOCKSTEP_DEVICE_FAULT=memory:$((first + n)) timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 \

@@ -35,6 +35,7 @@ EXCEPTIONS = [
     (r"^(torchrun|srun|mpirun) ", "needs a launcher; test_launch stands in for one"),
     (r"--hosts [ab@]|--join a:", "needs machines called a, b and c; test_launch has them"),
     (r"--device rack=", "needs nodes called rack and shelf; test_device_nodes has others"),
+    (r"/v1/cluster/move", "needs a node called shelf; test_overview moves a model"),
     (r"--compare-links", "measures a model of 0.6B for minutes"),
     (r"synth --shape qwen3-0.6b", "writes 340 MB"),
     (r"^build/bench/bench_batch ", "16 streams of so small a model may be over before they meet"),
