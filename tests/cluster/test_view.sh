@@ -50,8 +50,8 @@ start 2
 start 3
 on 1 "$LOCKSTEP" ps >ps 2>err && [ ! -s ps ] && grep -q "no model runs here" err || fail "ps says $(cat ps err)"
 # bob serves. The wires are slow, so that an answer takes seconds.
-nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=10ms \
-    --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=3ms \
+    --no-speculation --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
 
 # ---- what runs -----------------------------------------------------------------------------------
 listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[-0-9.MGkB ]+ listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }

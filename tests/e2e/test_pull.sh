@@ -243,7 +243,7 @@ refuse 1 "is a link, and not a folder: it is refused" "$LOCKSTEP" pull org/tiny
 fresh kept
 pull org/tiny && pull org/tiny:Q8_0 || fail "pull twice: $(cat err)"
 "$LOCKSTEP" models >out 2>err || fail "models: $(cat err)"
-grep -Eq "^hf:org/tiny:Q4_K_M +5.84 MB +Q4_K_M +this machine \(Hugging Face\)$" out || fail "models: $(cat out)"
+grep -Eq "^hf:org/tiny:Q4_K_M +5.84 MB +Q4_K_M +today +this machine \(Hugging Face\)$" out || fail "models: $(cat out)"
 "$LOCKSTEP" models --json | grep -q '"store": "Hugging Face"' || fail "models --json"
 "$LOCKSTEP" verify hf:org/tiny >out 2>err || fail "verify: $(cat err)"
 blob=$(blobs tiny)/$(sha256sum "$gguf" | cut -d' ' -f1)
@@ -278,8 +278,8 @@ echo "{\"schemaVersion\": 2, \"config\": {\"digest\": \"sha256:$(printf '%064d' 
 echo '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:../../x"}]}' \
     >home/.ollama/models/manifests/registry.example/library/jargon/evil
 "$LOCKSTEP" models >out 2>err
-grep -Eq "^lmstudio:pub/Jargon-GGUF:Q6_K +5.84 MB +Q6_K +this machine \(LM Studio\)$" out || fail "LM Studio's: $(cat out)"
-grep -Eq "^ollama:jargon:3m +5.84 MB +F16 +this machine \(Ollama\)$" out || fail "Ollama's: $(cat out)"
+grep -Eq "^lmstudio:pub/Jargon-GGUF:Q6_K +5.84 MB +Q6_K +today +this machine \(LM Studio\)$" out || fail "LM Studio's: $(cat out)"
+grep -Eq "^ollama:jargon:3m +5.84 MB +F16 +today +this machine \(Ollama\)$" out || fail "Ollama's: $(cat out)"
 grep -q "evil" out && fail "a manifest that leads elsewhere: $(cat out)"
 for one in ollama:jargon:3m ollama:jargon lmstudio:pub/Jargon-GGUF:Q6_K lmstudio:pub/Jargon-GGUF; do
     "$LOCKSTEP" run $one -p "What is a bit bucket?" -n 4 --temp 0 --ctx 128 >b 2>err && cmp -s a b || fail "run $one: $(cat err)"
