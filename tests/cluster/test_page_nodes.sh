@@ -49,7 +49,7 @@ logs() { tail -n 30 ann.log bob.log cat.log; }
 for host in 1 2 3; do start $host; done
 # Slow wires, so that an answer takes some seconds.
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port 8099 -t 1 --ctx 512 --insecure --nodes ann,bob,cat \
-    --emulate-link latency=1ms --no-speculation >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+    --emulate-link latency=10ms --no-speculation >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
 for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
 
 nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 250 node "$copy/nodes.mjs" http://127.0.0.1:8099/ >page.out 2>&1 &

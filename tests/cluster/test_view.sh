@@ -52,6 +52,7 @@ on 1 "$LOCKSTEP" ps >ps 2>err && [ ! -s ps ] && grep -q "no model runs here" err
 # bob serves. The wires are slow, so that an answer takes seconds.
 nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=3ms \
     --no-speculation --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+within 60 grep -q "m: .* 3 ranks" bob.log || fail "no rank on each: $(logs)"
 
 # ---- what runs -----------------------------------------------------------------------------------
 listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[-0-9.MGkB ]+ listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
