@@ -15,38 +15,11 @@ mkdir own front && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front
 port=8099
 "$LOCKSTEP" key >/dev/null 2>&1
-declare -A node
-end_all() {
-    kill -9 "${node[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
-names=(- ann bob cat)
-start() { # HOST
-    local name=${names[$1]}
-    mkdir -p "store-$name"
-    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" "${@:2}" >"$name.log" 2>&1 &
-    node[$1]=$!
-    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
-}
-cut() { # HOST: a machine without power
-    local children
-    children=$(pgrep -P "${node[$1]}")
-    on "$1" ip link set wire down
-    kill -9 "${node[$1]}" $children 2>/dev/null
-    wait "${node[$1]}" 2>/dev/null
-    unset "node[$1]"
-}
-back() { # HOST
-    on "$1" ip link set wire up
-    start "$1"
-}
-logs() { tail -n 30 ann.log bob.log cat.log; }
 key=abra-kadabra
 echo "$key" >keys && chmod 600 keys
 # What the gateway of that machine says of the cluster, from a client on another one, into seen.json.

@@ -17,35 +17,11 @@ mkdir -p "$copy" && cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$
 mkdir own front && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front
 "$LOCKSTEP" key >/dev/null 2>&1
-declare -A node
-end_all() {
-    kill -9 "${node[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
-names=(- ann bob cat)
-start() { # HOST
-    local name=${names[$1]}
-    mkdir -p "store-$name"
-    : >"$name.log"
-    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
-    node[$1]=$!
-    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
-}
-cut() { # HOST: a machine without power
-    local children
-    children=$(pgrep -P "${node[$1]}")
-    on "$1" ip link set wire down
-    kill -9 "${node[$1]}" $children 2>/dev/null
-    wait "${node[$1]}" 2>/dev/null
-    unset "node[$1]"
-}
-logs() { tail -n 30 ann.log bob.log cat.log; }
 for host in 1 2 3; do start $host; done
 # Slow wires, so that an answer takes some seconds.
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port 8099 -t 1 --ctx 512 --insecure --nodes ann,bob,cat \

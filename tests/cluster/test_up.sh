@@ -41,40 +41,11 @@ if ! can_make_hosts; then
     [ $failures = 0 ]
     exit
 fi
-declare -A node
-end_all() {
-    kill -9 "${node[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 0; }
-names=(- ann bob cat)
-start() { # HOST words...
-    local name=${names[$1]}
-    mkdir -p "store-$name"
-    : >"$name.log"
-    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" "${@:2}" >"$name.log" 2>&1 &
-    node[$1]=$!
-    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
-}
-# A machine without power: the node, what it has started, and whatever its wire still had to say.
-cut() { # HOST
-    local children
-    children=$(pgrep -P "${node[$1]}")
-    on "$1" ip link set wire down
-    kill -9 "${node[$1]}" $children 2>/dev/null
-    wait "${node[$1]}" 2>/dev/null
-    unset "node[$1]"
-}
-back() { # HOST
-    on "$1" ip link set wire up
-    start "$1"
-}
-logs() { tail -n 30 ann.log bob.log cat.log; }
 question='{"model": "m", "prompt": "What is a bit bucket?", "max_tokens": 24, "temperature": 0}'
 ask() { # HOST: the answer's text, from the port of that machine
     on "$1" curl -s -m 20 -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d "$question" "http://127.0.0.1:$port/v1/completions" 2>/dev/null |

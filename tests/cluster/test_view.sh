@@ -12,37 +12,9 @@ mkdir own front && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front HOME=$work
 port=8099
 can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
-declare -A node
-end_all() {
-    kill -9 "${node[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 make_hosts 0 1 2 3 # 0: the switch
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
-names=(- ann bob cat)
-start() { # HOST
-    local name=${names[$1]}
-    mkdir -p "store-$name"
-    : >"$name.log"
-    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
-    node[$1]=$!
-    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
-}
-cut() { # HOST: a machine without power
-    local children
-    children=$(pgrep -P "${node[$1]}")
-    on "$1" ip link set wire down
-    kill -9 "${node[$1]}" $children 2>/dev/null
-    wait "${node[$1]}" 2>/dev/null
-    unset "node[$1]"
-}
-back() { # HOST
-    on "$1" ip link set wire up
-    start "$1"
-}
-logs() { tail -n 20 ann.log bob.log cat.log; }
 "$LOCKSTEP" key >/dev/null 2>&1
 echo "abra-kadabra" >keys && chmod 600 keys
 start 1
