@@ -140,19 +140,6 @@ static void handle(void *user, struct http_request *r) {
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static enum status listen_at_any(struct hub_relay *relay, const struct identity *id,
-                                 struct err *err) {
-    struct http_config cfg;
-    http_config_init(&cfg);
-    cfg.host = NULL;
-    cfg.port = 0;
-    cfg.max_body_bytes = 4096;
-    cfg.max_connections = CONNECTIONS_MAX;
-    cfg.handle = handle;
-    cfg.user = relay;
-    return peers_open(&relay->http, &cfg, id, err);
-}
-
 enum status hub_relay_open(struct hub_relay **out, const struct identity *id,
                            const struct hub_name *name, const struct hub_files *files,
                            struct err *err) {
@@ -161,9 +148,11 @@ enum status hub_relay_open(struct hub_relay **out, const struct identity *id,
         return err_set(err, ST_NO_MEMORY, "no memory to pass a model on");
     relay->name = name;
     relay->files = files;
+    const struct peers_reading reading = {
+        .handle = handle, .user = relay, .max_connections = CONNECTIONS_MAX};
     enum status st = hub_cache_folder(name->repo, relay->folder, err);
     if (st == ST_OK)
-        st = listen_at_any(relay, id, err);
+        st = peers_open_to_read(&relay->http, &reading, id, err);
     if (st == ST_OK)
         *out = relay;
     else

@@ -130,20 +130,6 @@ static enum status look_at_files(struct model_share *s, struct err *err) {
     return ST_OK;
 }
 
-static enum status listen_at_any(struct model_share *s, const struct identity *id,
-                                 struct err *err) {
-    struct http_config cfg;
-    http_config_init(&cfg);
-    cfg.host = NULL;
-    cfg.port = 0;
-    cfg.max_body_bytes = 4096;
-    cfg.max_connections = CONNECTIONS_MAX;
-    cfg.max_per_address = CONNECTIONS_OF_ONE;
-    cfg.handle = handle;
-    cfg.user = s;
-    return peers_open(&s->http, &cfg, id, err);
-}
-
 enum status model_share_open(struct model_share **out, const struct identity *id,
                              const struct model_files *files, const char *path,
                              struct err *err) {
@@ -152,9 +138,13 @@ enum status model_share_open(struct model_share **out, const struct identity *id
         return err_set(err, ST_NO_MEMORY, "no memory to share a model");
     s->files = files;
     s->path = path;
+    const struct peers_reading reading = {.handle = handle,
+                                          .user = s,
+                                          .max_connections = CONNECTIONS_MAX,
+                                          .max_per_address = CONNECTIONS_OF_ONE};
     enum status st = look_at_files(s, err);
     if (st == ST_OK)
-        st = listen_at_any(s, id, err);
+        st = peers_open_to_read(&s->http, &reading, id, err);
     if (st == ST_OK)
         *out = s;
     else

@@ -16,6 +16,20 @@ enum status peers_open(struct http_server **out, const struct http_config *given
     return http_open(out, &cfg, err);
 }
 
+enum status peers_open_to_read(struct http_server **out, const struct peers_reading *reading,
+                               const struct identity *id, struct err *err) {
+    struct http_config cfg;
+    http_config_init(&cfg);
+    cfg.host = NULL;
+    cfg.port = 0;
+    cfg.max_body_bytes = 4096;
+    cfg.max_connections = reading->max_connections;
+    cfg.max_per_address = reading->max_per_address;
+    cfg.handle = reading->handle;
+    cfg.user = reading->user;
+    return peers_open(out, &cfg, id, err);
+}
+
 void peers_refuse(struct http_request *r, int status, const char *sentence) {
     reply_json(r, status, json_pack("{s:s}", "error", sentence));
 }
