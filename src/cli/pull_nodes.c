@@ -89,14 +89,6 @@ static void *pull_on_node(void *user) {
 
 /* ---- which nodes ---------------------------------------------------------------------------- */
 
-static bool names(const char *list, const char *name) {
-    size_t n = strlen(name);
-    for (const char *at = list; *at != '\0'; at += strcspn(at, ","), at += *at == ',')
-        if (strcspn(at, ",") == n && strncmp(at, name, n) == 0)
-            return true;
-    return false;
-}
-
 static enum status check_names(const char *which, const json_t *answers, struct err *err) {
     for (const char *at = which; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
         size_t i, n = strcspn(at, ",");
@@ -136,7 +128,7 @@ static enum status choose(struct pull_nodes *p, const char *which, const json_t 
     if (p->list == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a list of nodes");
     json_array_foreach(answers, i, o) {
-        bool wanted = all || names(which, json_text(o, "name"));
+        bool wanted = all || str_list_has(which, json_text(o, "name"));
         if (wanted && !nodes_is_this_machine(json_text(o, "machine")))
             TRY(add(p, o, err));
     }

@@ -231,19 +231,9 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
     return st == ST_OK ? set(d, one, err) : st;
 }
 
-static bool has_word(const char *words, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strcspn(at, ",") == n && memcmp(at, word, n) == 0)
-            return true;
-    }
-    return false;
-}
-
 /* The words of --nodes, with its home, which took part without being named. */
 static json_t *nodes_with_home(const struct deployment *one) {
-    bool named = str_eq(one->nodes, "auto") || has_word(one->nodes, one->home);
+    bool named = str_eq(one->nodes, "auto") || str_list_has(one->nodes, one->home);
     return named ? json_string(one->nodes) : json_sprintf("%s,%s", one->nodes, one->home);
 }
 

@@ -306,14 +306,7 @@ static bool are_just(const char *words, const json_t *names) {
         n++;
     }
     json_array_foreach((json_t *)(uintptr_t)names, i, name) {
-        bool named = false;
-        for (const char *at = words; at != NULL && !named; at = strchr(at, ',')) {
-            at += *at == ',';
-            size_t len = strcspn(at, ",");
-            named = len == json_string_length(name) &&
-                    memcmp(at, json_string_value(name), len) == 0;
-        }
-        if (!named)
+        if (!json_is_string(name) || !str_list_has(words, json_string_value(name)))
             return false;
     }
     return n == json_array_size(names);
