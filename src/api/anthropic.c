@@ -42,7 +42,7 @@ json_t *anthropic_error(int http_status, enum err_code code, const char *sentenc
 
 /* Cached tokens are not among input_tokens. What is cached depends on the machine. So a stream
  * says nothing of it before the end, since another machine may have to begin it with the same
- * bytes (node/gateway.h). */
+ * bytes (gateway/gateway.h). */
 static json_t *usage_json(const struct reply *r, bool at_end) {
     struct reply_usage u = reply_usage(r);
     size_t n_cached = at_end ? u.n_cached : 0;

@@ -17,7 +17,7 @@
 
 /* The header that names a request, "HEX-UNIXTIME-CLIENT". Its ids, its time and, if it has
  * none, its seed follow from the name. So the same request gives the same bytes of an answer
- * (node/gateway.h). Figures of the machine (cached tokens, times) are only in the last event of
+ * (gateway/gateway.h). Figures of the machine (cached tokens, times) are only in the last event of
  * a stream, or in the last before the end mark. CLIENT, in hex, is for fair scheduling, since
  * all requests from a gateway come from one address. */
 #define REPLY_NAME_HEADER "Lockstep-Request"

@@ -1,13 +1,13 @@
 /* gateway_internal.h: a gateway's internal interface. gateway.c has the port and routes
  * requests. gateway_pass.c asks one server, and the next one if it is lost. gateway_wait.c tells
  * clients that wait for that. */
-#ifndef LOCKSTEP_NODE_GATEWAY_INTERNAL_H
-#define LOCKSTEP_NODE_GATEWAY_INTERNAL_H
+#ifndef LOCKSTEP_GATEWAY_GATEWAY_INTERNAL_H
+#define LOCKSTEP_GATEWAY_GATEWAY_INTERNAL_H
 
 #include "cluster/identity.h"
+#include "gateway/gateway.h"
 #include "net/http.h"
 #include "net/net.h"
-#include "node/gateway.h"
 #include "server/reply.h"
 
 #include <curl/curl.h>

@@ -3,7 +3,7 @@
  *
  *     : lockstep {"lost": "rack", "next": null, "sentence": ..}
  *     : lockstep {"lost": "rack", "next": "shelf", "sentence": ..} */
-#include "node/gateway_internal.h"
+#include "gateway/gateway_internal.h"
 
 #include "base/util.h"
 

@@ -1,6 +1,6 @@
 /* gateway_pass.c: one request on its way through a gateway. It asks the server that its route
  * names, and the next one if that is lost. */
-#include "node/gateway_internal.h"
+#include "gateway/gateway_internal.h"
 
 #include "api/dialects.h"
 #include "base/clock.h"

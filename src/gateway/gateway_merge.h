@@ -1,7 +1,7 @@
 /* gateway_merge.h: merges the answers of several servers to a request for all of them. Texts
  * in, text out. */
-#ifndef LOCKSTEP_NODE_GATEWAY_MERGE_H
-#define LOCKSTEP_NODE_GATEWAY_MERGE_H
+#ifndef LOCKSTEP_GATEWAY_GATEWAY_MERGE_H
+#define LOCKSTEP_GATEWAY_GATEWAY_MERGE_H
 
 #include "server/reply.h"
 

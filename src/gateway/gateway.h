@@ -22,8 +22,8 @@
  * request whose answer had begun waits for ten minutes.
  *
  * A thread for each request under way, at most 1024 (503 for the next). */
-#ifndef LOCKSTEP_NODE_GATEWAY_H
-#define LOCKSTEP_NODE_GATEWAY_H
+#ifndef LOCKSTEP_GATEWAY_GATEWAY_H
+#define LOCKSTEP_GATEWAY_GATEWAY_H
 
 #include "base/status.h"
 #include "net/http.h"

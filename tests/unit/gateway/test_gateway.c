@@ -6,9 +6,9 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
+#include "gateway/gateway.h"
 #include "net/http.h"
 #include "net/net.h"
-#include "node/gateway.h"
 #include "server/reply.h"
 
 #include <curl/curl.h>

@@ -1,14 +1,14 @@
 /* gateway.c: the port: which deployment a request is for, and a thread that passes it on. */
-#include "node/gateway.h"
+#include "gateway/gateway.h"
 
 #include "api/dialects.h"
 #include "base/mem.h"
 #include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "gateway/gateway_internal.h"
+#include "gateway/gateway_merge.h"
 #include "net/json_peek.h"
-#include "node/gateway_internal.h"
-#include "node/gateway_merge.h"
 
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* gateway_merge.c: Merges answers of several servers into one: lists of models, health,
  * metrics. */
-#include "node/gateway_merge.h"
+#include "gateway/gateway_merge.h"
 
 #include "base/json.h"
 #include "base/util.h"
