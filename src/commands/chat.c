@@ -1,13 +1,13 @@
 /* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The model of
  * this process answers, or a running server. */
-#include "commands/chat.h"
 #include "base/program.h"
 #include "base/util.h"
 #include "cli/ask_server.h"
-#include "cli/line.h"
 #include "cli/model_names.h"
 #include "cli/session.h"
 #include "cli/style.h"
+#include "view/line.h"
+#include "view/talkers.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -286,16 +286,16 @@ static int chat_with_server(const char *urls, const char *model, bool found) {
     struct talker *talker;
     struct err err;
     cli_on_interrupt(nothing, NULL);
-    enum status st = chat_server_open(&talker, urls, model, key_arg, &err);
+    enum status st = talk_server_open(&talker, urls, model, key_arg, &err);
     if (st != ST_OK)
         return cli_interrupted() ? 130 : cli_fail(st, "%s", err.text);
     if (!session_args.quiet)
         fprintf(stderr,
                 found ? "%s is up on this machine and answers at %s (--local opens it here)\n"
                       : "%s answers at %s\n",
-                talker->model, chat_server_url(talker));
+                talker->model, talk_server_url(talker));
     int status = chat(talker);
-    chat_server_close(talker);
+    talk_server_close(talker);
     cli_on_interrupt(NULL, NULL);
     return status;
 }
@@ -307,10 +307,10 @@ static int chat_here(void) {
     if (status == CLI_GO_ON)
         status = session_say(opened);
     if (status == CLI_GO_ON) {
-        enum status st = chat_local_open(&talker, opened, session_args.model, &err);
+        enum status st = talk_local_open(&talker, opened, session_args.model, &err);
         status = st == ST_OK ? chat(talker) : cli_fail(st, "%s", err.text);
         if (st == ST_OK)
-            chat_local_close(talker);
+            talk_local_close(talker);
     }
     if (opened != NULL)
         session_close(opened);
@@ -330,7 +330,7 @@ static int chat_somewhere(void) {
         return cli_fail(ST_BAD_INPUT, "MODEL is missing; see lockstep chat --help");
     session_args.word = model_arg;
     bool found = !local_arg && !session_says_how() &&
-                 chat_server_find(model_arg, key_arg, url, sizeof url, name, sizeof name);
+                 talk_server_find(model_arg, key_arg, url, sizeof url, name, sizeof name);
     if (found)
         return chat_with_server(url, name, true);
     session_args.model = model_arg;

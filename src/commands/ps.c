@@ -4,8 +4,8 @@
 #include "base/util.h"
 #include "cli/ask_server.h"
 #include "cli/cli.h"
-#include "cli/cluster_source.h"
-#include "commands/top.h"
+#include "view/cluster_source.h"
+#include "view/cluster_view.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -45,29 +45,29 @@ static double port_of(const json_t *d, const char *server) {
     char url[SERVER_URL_BYTES];
     struct err ignored;
     int port;
-    if (top_number(d, "port") > 0 || server == NULL ||
+    if (view_number(d, "port") > 0 || server == NULL ||
         ask_server_url(url, server, strlen(server), &ignored) != ST_OK)
-        return top_number(d, "port");
+        return view_number(d, "port");
     return cli_parse_int(strrchr(url, ':') + 1, 1, 65535, &port) ? port : -1;
 }
 
 /* server: who answers serves it itself, at that address; NULL: it does not. */
 static json_t *describe(const json_t *cluster, const json_t *d, const char *server) {
     const char *name = json_text(d, "name");
-    double bytes = top_deployment_bytes(cluster, name), since = top_number(d, "since");
+    double bytes = view_deployment_bytes(cluster, name), since = view_number(d, "since");
     const json_t *requests = json_object_get(d, "requests");
     char nodes[256];
-    top_deployment_nodes(cluster, d, nodes, sizeof nodes);
+    view_deployment_nodes(cluster, d, nodes, sizeof nodes);
     return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "model",
                      name, "file", json_text(d, "model"), "state", json_text(d, "state"),
                      "bytes", bytes >= 0 ? json_integer((json_int_t)bytes) : json_null(),
                      "where", nodes, "port", number_or_null(port_of(d, server)), "since",
                      number_or_null(since), "until",
                      server != NULL ? "its server ends" : "lockstep down", "tokens_per_second",
-                     number_or_null(top_number(d, "tokens_per_second")), "prompt_per_second",
-                     number_or_null(top_number(d, "prompt_per_second")), "running",
-                     number_or_null(top_number(requests, "running")), "waiting",
-                     number_or_null(top_number(requests, "waiting")));
+                     number_or_null(view_number(d, "tokens_per_second")), "prompt_per_second",
+                     number_or_null(view_number(d, "prompt_per_second")), "running",
+                     number_or_null(view_number(requests, "running")), "waiting",
+                     number_or_null(view_number(requests, "waiting")));
 }
 
 /* What is at a port that the list has already is the same once more. */
@@ -75,7 +75,7 @@ static bool has_port(const json_t *list, json_int_t port) {
     size_t i;
     json_t *one;
     json_array_foreach((json_t *)(uintptr_t)list, i, one) {
-        if ((json_int_t)top_number(one, "port") == port)
+        if ((json_int_t)view_number(one, "port") == port)
             return true;
     }
     return false;
@@ -118,8 +118,8 @@ static enum status gather_here(json_t *list, const char *key, struct err *err) {
 
 static void print_rate(struct canvas *c, const json_t *one) {
     char text[32] = "-";
-    if (top_number(one, "tokens_per_second") >= 0)
-        snprintf(text, sizeof text, "%.1f", top_number(one, "tokens_per_second"));
+    if (view_number(one, "tokens_per_second") >= 0)
+        snprintf(text, sizeof text, "%.1f", view_number(one, "tokens_per_second"));
     canvas_cell(c, STYLE_BOLD, -8, text);
 }
 
@@ -147,10 +147,10 @@ static void print_list(const json_t *list) {
         char bytes[32], port[16];
         bool good = str_eq(json_text(one, "state"), "listening");
         snprintf(port, sizeof port, "-");
-        if (top_number(one, "port") > 0)
-            snprintf(port, sizeof port, "%.0f", top_number(one, "port"));
+        if (view_number(one, "port") > 0)
+            snprintf(port, sizeof port, "%.0f", view_number(one, "port"));
         canvas_cell(&c, STYLE_BOLD, name, json_text(one, "model"));
-        canvas_cell(&c, STYLE_NONE, -9, top_bytes(top_number(one, "bytes"), bytes));
+        canvas_cell(&c, STYLE_NONE, -9, view_bytes(view_number(one, "bytes"), bytes));
         canvas_cell(&c, good ? STYLE_GOOD : STYLE_WARN, 10, json_text(one, "state"));
         canvas_cell(&c, STYLE_NONE, where, json_text(one, "where"));
         canvas_cell(&c, STYLE_NONE, -5, port);

@@ -1,15 +1,15 @@
 /* top.c: lockstep top: what the cluster does, each second, on the whole terminal; or once. A thread
  * asks, so that keys are obeyed while a node is silent. */
-#include "commands/top.h"
 #include "base/clock.h"
 #include "base/program.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "cli/ask_server.h"
 #include "cli/cli.h"
-#include "cli/cluster_source.h"
-#include "cli/screen.h"
 #include "cluster/client.h"
+#include "view/cluster_source.h"
+#include "view/cluster_view.h"
+#include "view/screen.h"
 
 #include <poll.h>
 #include <stdatomic.h>
@@ -91,24 +91,24 @@ static void *watch(void *arg) {
 /* ---- showing ----------------------------------------------------------------------------- */
 
 struct shown {
-    enum top_view view;
+    enum cluster_view view;
     size_t from; /* the first line of the body that is shown */
     struct canvas head, body, foot;
 };
 
-static void make_head(struct canvas *c, const struct watch *w, enum top_view view) {
+static void make_head(struct canvas *c, const struct watch *w, enum cluster_view view) {
     canvas_put(c, STYLE_BOLD, "lockstep top  ");
     if (w->latest != NULL)
-        top_show_summary(c, w->latest);
+        view_show_summary(c, w->latest);
     canvas_end_line(c);
-    for (int v = 0; v < TOP_N_VIEWS; v++)
+    for (int v = 0; v < N_VIEWS; v++)
         canvas_put(c, v == (int)view ? STYLE_BOLD : STYLE_DIM,
-                   v == (int)view ? "[%s] " : " %s  ", top_view_name((enum top_view)v));
+                   v == (int)view ? "[%s] " : " %s  ", view_name((enum cluster_view)v));
     canvas_end_line(c);
     if (w->trouble[0] != '\0') {
         char age[16];
         if (w->latest != NULL)
-            canvas_put(c, STYLE_BAD, "for %s: ", top_age(clock_s() - w->latest_s, age));
+            canvas_put(c, STYLE_BAD, "for %s: ", view_age(clock_s() - w->latest_s, age));
         canvas_put(c, STYLE_BAD, "%s", w->trouble);
     }
     canvas_end_line(c);
@@ -124,7 +124,7 @@ static void draw(struct shown *s, struct watch *w) {
     pthread_mutex_lock(&w->lock);
     make_head(&s->head, w, s->view);
     if (w->latest != NULL)
-        top_show(&s->body, w->latest, s->view);
+        view_show(&s->body, w->latest, s->view);
     pthread_mutex_unlock(&w->lock);
     int room = MAX(lines - (int)s->head.n_lines - 1, 1);
     size_t last = s->body.n_lines > (size_t)room ? s->body.n_lines - (size_t)room : 0;
@@ -145,7 +145,7 @@ static void scroll(struct shown *s, long lines) {
 }
 
 static void turn(struct shown *s, int view) {
-    s->view = (enum top_view)((view + TOP_N_VIEWS) % TOP_N_VIEWS);
+    s->view = (enum cluster_view)((view + N_VIEWS) % N_VIEWS);
     s->from = 0;
 }
 
@@ -182,14 +182,14 @@ static bool obey(struct shown *s, enum screen_key key, char letter) {
         turn(s, (int)s->view - 1);
         break;
     default:
-        if (letter >= '1' && letter < '1' + TOP_N_VIEWS)
+        if (letter >= '1' && letter < '1' + N_VIEWS)
             turn(s, letter - '1');
     }
     return true;
 }
 
 static int show(struct watch *w) {
-    struct shown s = {.view = TOP_OVERVIEW};
+    struct shown s = {.view = VIEW_OVERVIEW};
     enum screen_key key = SCREEN_KEY_NONE;
     pthread_t thread;
     struct err err;
@@ -222,10 +222,10 @@ static void print_view(const json_t *o) {
     if (isatty(STDOUT_FILENO))
         style_window(STDOUT_FILENO, &columns, &lines);
     canvas_begin(&c, columns, style_on(STDOUT_FILENO));
-    top_show_summary(&c, o);
+    view_show_summary(&c, o);
     canvas_end_line(&c);
     canvas_end_line(&c);
-    top_show(&c, o, TOP_OVERVIEW);
+    view_show(&c, o, VIEW_OVERVIEW);
     fputs(buf_cstr(&c.text), stdout);
     canvas_free(&c);
 }

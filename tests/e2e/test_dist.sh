@@ -15,7 +15,7 @@ grep -q "^## $version" "$SOURCE_DIR/CHANGELOG.md" || fail "CHANGELOG.md says not
 mkdir unpacked && tar xzf "$tarball" -C unpacked
 if cmake -S "unpacked/$name" -B tree -G Ninja -DLOCKSTEP_TESTS=ON >log 2>&1; then
     ninja -C tree -n >log 2>&1 || fail "a file is missing: $(tail -2 log)"
-    ninja -C tree -t commands CMakeFiles/lockstep.dir/src/cli/line.c.o | tail -1 >compile
+    ninja -C tree -t commands CMakeFiles/lockstep.dir/src/view/line.c.o | tail -1 >compile
     (cd tree && bash ../compile) >log 2>&1 || fail "it does not compile: $(tail -5 log)"
 else
     fail "cmake: $(tail -5 log)"

@@ -1,5 +1,5 @@
 /* canvas.c: Lines of cells in styles, each cut at a width. */
-#include "cli/canvas.h"
+#include "view/canvas.h"
 
 #include "base/printable.h"
 #include "base/util.h"

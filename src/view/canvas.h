@@ -1,7 +1,7 @@
 /* canvas.h: lines of cells in styles, each cut at a width: what a full-screen command shows. Text
  * from elsewhere cannot control the terminal: what is not printable becomes '?'. */
-#ifndef LOCKSTEP_CLI_CANVAS_H
-#define LOCKSTEP_CLI_CANVAS_H
+#ifndef LOCKSTEP_VIEW_CANVAS_H
+#define LOCKSTEP_VIEW_CANVAS_H
 
 #include "base/buf.h"
 #include "cli/style.h"

@@ -1,27 +1,27 @@
-/* chat.h: who answers in lockstep chat: the model of this process, or a server. */
-#ifndef LOCKSTEP_COMMANDS_CHAT_H
-#define LOCKSTEP_COMMANDS_CHAT_H
+/* talkers.h: who answers in lockstep chat: the model of this process, or a server. */
+#ifndef LOCKSTEP_VIEW_TALKERS_H
+#define LOCKSTEP_VIEW_TALKERS_H
 
-#include "cli/talk.h"
 #include "lockstep/lockstep.h"
+#include "view/talk.h"
 
 /* ls is borrowed; path: of its file, for the form of its answers. */
-enum status chat_local_open(struct talker **out, struct lockstep *ls, const char *path,
+enum status talk_local_open(struct talker **out, struct lockstep *ls, const char *path,
                             struct err *err);
-void chat_local_close(struct talker *t); /* NULL is fine */
+void talk_local_close(struct talker *t); /* NULL is fine */
 
 /* urls: "A[,B..]": one cluster's, of which the first that answers is asked. model: a name there;
  * NULL: the first that it lists. ST_NOT_FOUND: the server has no such model. */
-enum status chat_server_open(struct talker **out, const char *urls, const char *model,
+enum status talk_server_open(struct talker **out, const char *urls, const char *model,
                              const char *key, struct err *err);
-void chat_server_close(struct talker *t); /* NULL is fine */
+void talk_server_close(struct talker *t); /* NULL is fine */
 /* The address that is asked now. */
-const char *chat_server_url(const struct talker *t);
+const char *talk_server_url(const struct talker *t);
 
 /* A server on this machine that has the model up, word as on the command line: at a deployment's
  * port if a node runs here, or at the default port. False: none is found. model: its name there.
  */
-bool chat_server_find(const char *word, const char *key, char *url, size_t size, char *model,
+bool talk_server_find(const char *word, const char *key, char *url, size_t size, char *model,
                       size_t model_size);
 
 #endif

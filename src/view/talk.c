@@ -1,5 +1,5 @@
 /* talk.c: A conversation: its messages, its settings, and the file that keeps it. */
-#include "cli/talk.h"
+#include "view/talk.h"
 
 #include "base/file.h"
 #include "base/json.h"

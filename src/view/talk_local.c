@@ -1,6 +1,6 @@
-/* chat_local.c: The model of this process answers in lockstep chat. The library computes only what
+/* talk_local.c: The model of this process answers in lockstep chat. The library computes only what
  * its cache does not hold yet; what it writes is parsed into thoughts and text. */
-#include "commands/chat.h"
+#include "view/talkers.h"
 
 #include "base/json.h"
 #include "base/mem.h"
@@ -188,7 +188,7 @@ static void find_style(struct local *l, const char *path) {
     mem_free(text);
 }
 
-enum status chat_local_open(struct talker **out, struct lockstep *ls, const char *path,
+enum status talk_local_open(struct talker **out, struct lockstep *ls, const char *path,
                             struct err *err) {
     struct local *l = mem_calloc(1, sizeof *l);
     if (l == NULL)
@@ -202,7 +202,7 @@ enum status chat_local_open(struct talker **out, struct lockstep *ls, const char
     return ST_OK;
 }
 
-void chat_local_close(struct talker *t) {
+void talk_local_close(struct talker *t) {
     if (t == NULL)
         return;
     struct local *l = t->user;

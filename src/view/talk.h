@@ -1,12 +1,12 @@
 /* talk.h: a conversation: its messages, how answers are sampled, and who gives them: the model of
  * this process, or a server (ask_server.h). It is kept in files as JSON. */
-#ifndef LOCKSTEP_CLI_TALK_H
-#define LOCKSTEP_CLI_TALK_H
+#ifndef LOCKSTEP_VIEW_TALK_H
+#define LOCKSTEP_VIEW_TALK_H
 
 #include "base/buf.h"
 #include "base/status.h"
-#include "cli/writer.h"
 #include "lockstep/lockstep.h"
+#include "view/writer.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,5 +1,5 @@
 /* writer.c: Writes an answer to stdout while it is made: wrapped, and with thoughts dimmed. */
-#include "cli/writer.h"
+#include "view/writer.h"
 
 #include "base/utf8.h"
 #include "base/util.h"

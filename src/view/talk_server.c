@@ -1,7 +1,7 @@
-/* chat_server.c: A running server answers in lockstep chat. If the connection breaks in the middle
+/* talk_server.c: A running server answers in lockstep chat. If the connection breaks in the middle
  * of an answer, another node of its cluster is asked for the same one, which has the same bits
  * wherever it is computed; what is here already is compared and left out. */
-#include "commands/chat.h"
+#include "view/talkers.h"
 
 #include "base/clock.h"
 #include "base/json.h"
@@ -269,7 +269,7 @@ static enum status look(struct remote *r, const char *model, struct err *err) {
     return st;
 }
 
-enum status chat_server_open(struct talker **out, const char *urls, const char *model,
+enum status talk_server_open(struct talker **out, const char *urls, const char *model,
                              const char *key, struct err *err) {
     struct remote *r = mem_calloc(1, sizeof *r);
     if (r == NULL)
@@ -285,11 +285,11 @@ enum status chat_server_open(struct talker **out, const char *urls, const char *
     if (st == ST_OK)
         *out = &r->talker;
     else
-        chat_server_close(&r->talker);
+        talk_server_close(&r->talker);
     return st;
 }
 
-void chat_server_close(struct talker *t) {
+void talk_server_close(struct talker *t) {
     if (t == NULL)
         return;
     struct remote *r = t->user;
@@ -298,7 +298,7 @@ void chat_server_close(struct talker *t) {
     mem_free(r);
 }
 
-const char *chat_server_url(const struct talker *t) {
+const char *talk_server_url(const struct talker *t) {
     const struct remote *r = t->user;
     return r->urls[r->at];
 }
@@ -347,7 +347,7 @@ static bool is_it(const json_t *one, const char *word, const char *name) {
            !json_is_true(json_object_get(one, "tls"));
 }
 
-bool chat_server_find(const char *word, const char *key, char *url, size_t size, char *model,
+bool talk_server_find(const char *word, const char *key, char *url, size_t size, char *model,
                       size_t model_size) {
     char *name = model_name_of(word);
     json_t *answer = deployments_here(), *one;

@@ -6,11 +6,11 @@
  *
  * One thread; a process has at most one. Ctrl-C, SIGTERM and SIGHUP become keys; Ctrl-Z stops the
  * process as usual, with the terminal as the shell wants it. */
-#ifndef LOCKSTEP_CLI_SCREEN_H
-#define LOCKSTEP_CLI_SCREEN_H
+#ifndef LOCKSTEP_VIEW_SCREEN_H
+#define LOCKSTEP_VIEW_SCREEN_H
 
 #include "base/status.h"
-#include "cli/canvas.h"
+#include "view/canvas.h"
 
 enum screen_key {
     SCREEN_KEY_NONE, /* the time is over, or screen_wake() */

@@ -1,5 +1,5 @@
 /* cluster_source.c: Hears what the cluster does, from a node or from a server. */
-#include "cli/cluster_source.h"
+#include "view/cluster_source.h"
 
 #include "base/mem.h"
 #include "cli/ask_server.h"

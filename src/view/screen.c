@@ -1,5 +1,5 @@
 /* screen.c: The whole terminal for one command: raw keys, frames, and its modes put back. */
-#include "cli/screen.h"
+#include "view/screen.h"
 
 #include "base/util.h"
 #include "cli/cli.h"

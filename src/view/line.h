@@ -1,7 +1,7 @@
 /* line.h: reads lines that a person types: editing and history on a terminal (libedit), plain
  * reading from a pipe or a file. */
-#ifndef LOCKSTEP_CLI_LINE_H
-#define LOCKSTEP_CLI_LINE_H
+#ifndef LOCKSTEP_VIEW_LINE_H
+#define LOCKSTEP_VIEW_LINE_H
 
 #include "base/status.h"
 

@@ -1,7 +1,7 @@
 /* cluster_source.h: where commands hear what the cluster does (GET /v1/cluster): a node, or a
  * server (lockstep serve, or the port of deployments). docs/nodes.md has the fields. */
-#ifndef LOCKSTEP_CLI_CLUSTER_SOURCE_H
-#define LOCKSTEP_CLI_CLUSTER_SOURCE_H
+#ifndef LOCKSTEP_VIEW_CLUSTER_SOURCE_H
+#define LOCKSTEP_VIEW_CLUSTER_SOURCE_H
 
 #include "base/status.h"
 

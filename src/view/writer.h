@@ -1,8 +1,8 @@
 /* writer.h: writes an answer to stdout while it is made. On a terminal, words are wrapped at its
  * width, thoughts are dimmed, and control characters are made visible: a model's text must not
  * control the terminal. Elsewhere the text goes out as it is, without the thoughts. */
-#ifndef LOCKSTEP_CLI_WRITER_H
-#define LOCKSTEP_CLI_WRITER_H
+#ifndef LOCKSTEP_VIEW_WRITER_H
+#define LOCKSTEP_VIEW_WRITER_H
 
 #include "base/buf.h"
 

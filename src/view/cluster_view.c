@@ -1,6 +1,6 @@
-/* top_view.c: What lockstep top shows: nodes with their memory, models with their speed, copies,
- * links and events, as lines. */
-#include "commands/top.h"
+/* cluster_view.c: What lockstep top shows: nodes with their memory, models with their speed,
+ * copies, links and events, as lines. */
+#include "view/cluster_view.h"
 
 #include "base/json.h"
 #include "base/util.h"
@@ -15,12 +15,12 @@
 
 /* ---- values ------------------------------------------------------------------------------ */
 
-double top_number(const json_t *o, const char *key) {
+double view_number(const json_t *o, const char *key) {
     const json_t *v = json_object_get(o, key);
     return json_is_number(v) ? json_number_value(v) : -1;
 }
 
-const char *top_age(double s, char out[16]) {
+const char *view_age(double s, char out[16]) {
     if (!(s >= 0) || s > 1e11)
         snprintf(out, 16, "-");
     else if (s < 100)
@@ -34,7 +34,7 @@ const char *top_age(double s, char out[16]) {
     return out;
 }
 
-const char *top_bytes(double bytes, char out[32]) {
+const char *view_bytes(double bytes, char out[32]) {
     if (bytes >= 0 && bytes < 1e19)
         return cli_bytes((uint64_t)bytes, out);
     snprintf(out, 32, "-");
@@ -54,7 +54,7 @@ static bool is_state(const json_t *o, const char *state) {
 
 #define EACH(list, o, key) json_array_foreach(json_object_get((o), (key)), i_##list, list)
 
-double top_deployment_bytes(const json_t *cluster, const char *name) {
+double view_deployment_bytes(const json_t *cluster, const char *name) {
     static const char *const parts[] = {"weights", "cache", "buffers"};
     size_t i_node, i_worker;
     json_t *node, *worker;
@@ -64,7 +64,7 @@ double top_deployment_bytes(const json_t *cluster, const char *name) {
             if (!str_eq(json_text(worker, "model"), name))
                 continue;
             for (size_t k = 0; k < ARRAY_LEN(parts); k++) {
-                double v = top_number(json_object_get(worker, "memory"), parts[k]);
+                double v = view_number(json_object_get(worker, "memory"), parts[k]);
                 if (v >= 0)
                     all = MAX(all, 0) + v;
             }
@@ -83,8 +83,8 @@ static bool computes(const json_t *node, const char *model) {
     return false;
 }
 
-void top_deployment_nodes(const json_t *cluster, const json_t *deployment, char *out,
-                          size_t size) {
+void view_deployment_nodes(const json_t *cluster, const json_t *deployment, char *out,
+                           size_t size) {
     const char *serving = json_text(deployment, "node");
     size_t i_node;
     json_t *node;
@@ -111,12 +111,12 @@ static void add_memory(const json_t *worker, double uses[N_USES]) {
     static const char *const names[] = {"weights", "cache", "buffers"};
     const json_t *memory = json_object_get(worker, "memory");
     for (size_t k = 0; k < ARRAY_LEN(names); k++)
-        uses[k] += MAX(top_number(memory, names[k]), 0);
+        uses[k] += MAX(view_number(memory, names[k]), 0);
 }
 
 /* False: its memory is not known. */
 static bool node_memory(const json_t *node, double uses[N_USES]) {
-    double all = top_number(node, "memory"), free_bytes = top_number(node, "memory_free");
+    double all = view_number(node, "memory"), free_bytes = view_number(node, "memory_free");
     size_t i_worker;
     json_t *worker;
     for (size_t k = 0; k < N_USES; k++)
@@ -154,7 +154,7 @@ static void show_node_state(struct canvas *c, const json_t *node) {
     char age[16], text[32];
     bool here = is_state(node, "here");
     snprintf(text, sizeof text, "%s%s%s", json_text(node, "state"), here ? "" : " ",
-             here ? "" : top_age(top_number(node, "age_s"), age));
+             here ? "" : view_age(view_number(node, "age_s"), age));
     canvas_cell(c, here ? STYLE_GOOD : is_state(node, "lost") ? STYLE_BAD : STYLE_DIM, 9, text);
 }
 
@@ -163,14 +163,14 @@ static void show_node(struct canvas *c, const json_t *node) {
     char a[32], b[32];
     canvas_cell(c, STYLE_BOLD, NAME_COLUMNS, json_text(node, "name"));
     show_node_state(c, node);
-    put_number(c, STYLE_NONE, -5, "%.0f", top_number(node, "cores"));
-    put_number(c, STYLE_NONE, -5, "%.1f", top_number(node, "load"));
+    put_number(c, STYLE_NONE, -5, "%.0f", view_number(node, "cores"));
+    put_number(c, STYLE_NONE, -5, "%.1f", view_number(node, "load"));
     canvas_put(c, STYLE_NONE, " ");
     if (is_state(node, "here") && node_memory(node, uses)) {
-        double all = top_number(node, "memory");
+        double all = view_number(node, "memory");
         put_bar(c, uses, all);
-        canvas_put(c, STYLE_NONE, "%s of %s", top_bytes(all - uses[USE_FREE], a),
-                   top_bytes(all, b));
+        canvas_put(c, STYLE_NONE, "%s of %s", view_bytes(all - uses[USE_FREE], a),
+                   view_bytes(all, b));
     }
     canvas_end_line(c);
 }
@@ -210,16 +210,16 @@ static void show_worker(struct canvas *c, const json_t *w) {
     const json_t *memory = json_object_get(w, "memory");
     char a[32], b[32], d[32];
     canvas_put(c, STYLE_NAME, "  %s", json_text(w, "model"));
-    canvas_put(c, STYLE_NONE, " rank %.0f on %s:", MAX(top_number(w, "rank"), 0),
+    canvas_put(c, STYLE_NONE, " rank %.0f on %s:", MAX(view_number(w, "rank"), 0),
                *device != '\0' ? device : "the processor");
     canvas_put(c, STYLE_NONE, " weights %s, cache %s, buffers %s;",
-               top_bytes(top_number(memory, "weights"), a),
-               top_bytes(top_number(memory, "cache"), b),
-               top_bytes(top_number(memory, "buffers"), d));
+               view_bytes(view_number(memory, "weights"), a),
+               view_bytes(view_number(memory, "cache"), b),
+               view_bytes(view_number(memory, "buffers"), d));
     put_span(c, json_object_get(w, "layers"), "layers");
     put_span(c, json_object_get(w, "heads"), "heads");
     put_span(c, json_object_get(w, "experts"), "experts");
-    double busy = top_number(w, "busy_s"), waits = top_number(w, "waits_s");
+    double busy = view_number(w, "busy_s"), waits = view_number(w, "waits_s");
     if (busy >= 0 && waits >= 0 && busy + waits > 0)
         canvas_put(c, STYLE_NONE, "; %.0f %% in the wires", 100 * waits / (busy + waits));
     canvas_end_line(c);
@@ -230,13 +230,14 @@ static void show_node_details(struct canvas *c, const json_t *node) {
     json_t *worker, *device;
     char a[32];
     canvas_put(c, STYLE_DIM, "  %s  %s  disk %s free  lockstep %s", json_text(node, "address"),
-               json_text(node, "processor"), top_bytes(top_number(node, "disk_free"), a),
+               json_text(node, "processor"), view_bytes(view_number(node, "disk_free"), a),
                json_text(node, "version"));
     canvas_end_line(c);
     EACH(device, node, "devices") {
         const char *error = json_text(device, "error");
         canvas_put(c, STYLE_NONE, "  %s, %s, %s%s%s", json_text(device, "name"),
-                   json_text(device, "kind"), top_bytes(top_number(device, "memory_bytes"), a),
+                   json_text(device, "kind"),
+                   view_bytes(view_number(device, "memory_bytes"), a),
                    *error != '\0' ? "; not usable: " : "", error);
         canvas_end_line(c);
     }
@@ -250,12 +251,12 @@ static void show_link(struct canvas *c, const json_t *l) {
     canvas_put(c, STYLE_NAME, "%s", json_text(l, "model"));
     canvas_put(c, STYLE_NONE, ": %s - %s  %s %s", json_text(l, "a"), json_text(l, "b"),
                json_text(l, "kind"), json_text(l, "device"));
-    if (top_number(l, "latency_us") >= 0)
-        canvas_put(c, STYLE_NONE, "  %.0f us", top_number(l, "latency_us"));
-    if (top_number(l, "bandwidth") >= 0)
-        canvas_put(c, STYLE_NONE, "  %s/s at most", top_bytes(top_number(l, "bandwidth"), a));
-    canvas_put(c, STYLE_NONE, "  %s/s now, %s so far", top_bytes(top_number(l, "rate"), a),
-               top_bytes(top_number(l, "bytes"), b));
+    if (view_number(l, "latency_us") >= 0)
+        canvas_put(c, STYLE_NONE, "  %.0f us", view_number(l, "latency_us"));
+    if (view_number(l, "bandwidth") >= 0)
+        canvas_put(c, STYLE_NONE, "  %s/s at most", view_bytes(view_number(l, "bandwidth"), a));
+    canvas_put(c, STYLE_NONE, "  %s/s now, %s so far", view_bytes(view_number(l, "rate"), a),
+               view_bytes(view_number(l, "bytes"), b));
     canvas_end_line(c);
 }
 
@@ -287,17 +288,17 @@ static enum style state_style(const json_t *d) {
 
 static void show_model(struct canvas *c, const json_t *cluster, const json_t *d) {
     const json_t *requests = json_object_get(d, "requests"), *cache;
-    double pages = top_number(cache = json_object_get(d, "cache"), "pages");
-    double used = top_number(cache, "used");
+    double pages = view_number(cache = json_object_get(d, "cache"), "pages");
+    double used = view_number(cache, "used");
     char nodes[256], text[32] = "-";
-    top_deployment_nodes(cluster, d, nodes, sizeof nodes);
+    view_deployment_nodes(cluster, d, nodes, sizeof nodes);
     canvas_cell(c, STYLE_BOLD, NAME_COLUMNS, json_text(d, "name"));
     canvas_cell(c, state_style(d), 10, json_text(d, "state"));
-    put_number(c, STYLE_BOLD, -7, "%.1f", top_number(d, "tokens_per_second"));
-    put_number(c, STYLE_NONE, -7, "%.0f", top_number(d, "prompt_per_second"));
-    put_number(c, STYLE_NONE, -4, "%.0f", top_number(requests, "running"));
-    put_number(c, top_number(requests, "waiting") > 0 ? STYLE_WARN : STYLE_NONE, -4, "%.0f",
-               top_number(requests, "waiting"));
+    put_number(c, STYLE_BOLD, -7, "%.1f", view_number(d, "tokens_per_second"));
+    put_number(c, STYLE_NONE, -7, "%.0f", view_number(d, "prompt_per_second"));
+    put_number(c, STYLE_NONE, -4, "%.0f", view_number(requests, "running"));
+    put_number(c, view_number(requests, "waiting") > 0 ? STYLE_WARN : STYLE_NONE, -4, "%.0f",
+               view_number(requests, "waiting"));
     if (pages > 0 && used >= 0)
         snprintf(text, sizeof text, "%.0f %%", 100 * used / pages);
     canvas_cell(c, STYLE_NONE, -5, text);
@@ -336,17 +337,17 @@ static void show_models(struct canvas *c, const json_t *cluster) {
 
 /* "qwen to shelf: 32 %, 1.2 GB of 4.1 GB, 110 MB/s, 27 s left" */
 static void show_transfer(struct canvas *c, const char *what, const char *to, const json_t *o) {
-    double bytes = top_number(o, "bytes"), total = top_number(o, "total");
+    double bytes = view_number(o, "bytes"), total = view_number(o, "total");
     char a[32], b[32], age[16];
     canvas_put(c, STYLE_NAME, "%s", what);
     canvas_put(c, STYLE_NONE, " to %s: ", to);
     if (bytes >= 0 && total > 0)
         canvas_put(c, STYLE_BOLD, "%.0f %%", 100 * bytes / total);
-    canvas_put(c, STYLE_NONE, "  %s of %s", top_bytes(bytes, a), top_bytes(total, b));
-    if (top_number(o, "rate") >= 0)
-        canvas_put(c, STYLE_NONE, "  %s/s", top_bytes(top_number(o, "rate"), a));
-    if (top_number(o, "left_s") >= 0)
-        canvas_put(c, STYLE_NONE, "  %s left", top_age(top_number(o, "left_s"), age));
+    canvas_put(c, STYLE_NONE, "  %s of %s", view_bytes(bytes, a), view_bytes(total, b));
+    if (view_number(o, "rate") >= 0)
+        canvas_put(c, STYLE_NONE, "  %s/s", view_bytes(view_number(o, "rate"), a));
+    if (view_number(o, "left_s") >= 0)
+        canvas_put(c, STYLE_NONE, "  %s left", view_age(view_number(o, "left_s"), age));
     canvas_end_line(c);
 }
 
@@ -406,25 +407,25 @@ static void show_candidates(struct canvas *c, const json_t *d) {
         canvas_put(c, STYLE_NONE, "  %c ",
                    json_is_true(json_object_get(one, "chosen")) ? '*' : ' ');
         canvas_cell(c, STYLE_NONE, 20, json_text(one, "layout"));
-        put_number(c, STYLE_NONE, -8, "%.1f", top_number(one, "tokens_per_second"));
+        put_number(c, STYLE_NONE, -8, "%.1f", view_number(one, "tokens_per_second"));
         canvas_put(c, STYLE_NONE, "tokens/s predicted  %s", json_text(one, "sentence"));
         canvas_end_line(c);
     }
 }
 
 static void show_all_of_models(struct canvas *c, const json_t *cluster) {
-    double now = top_number(cluster, "time");
+    double now = view_number(cluster, "time");
     size_t i_one;
     json_t *one;
     char age[16], bytes[32];
     EACH(one, cluster, "deployments") {
-        double since = top_number(one, "since");
+        double since = view_number(one, "since");
         show_models_head(c);
         show_model(c, cluster, one);
         canvas_put(c, STYLE_DIM, "  %s, %s, port %.0f, up for %s", json_text(one, "model"),
-                   top_bytes(top_deployment_bytes(cluster, json_text(one, "name")), bytes),
-                   MAX(top_number(one, "port"), 0),
-                   top_age(since > 0 && now >= since ? now - since : -1, age));
+                   view_bytes(view_deployment_bytes(cluster, json_text(one, "name")), bytes),
+                   MAX(view_number(one, "port"), 0),
+                   view_age(since > 0 && now >= since ? now - since : -1, age));
         canvas_end_line(c);
         if (*json_text(one, "sentence") != '\0') {
             canvas_put(c, state_style(one), "  %s", json_text(one, "sentence"));
@@ -447,7 +448,7 @@ static enum style event_style(const char *kind) {
 
 static void show_event(struct canvas *c, const json_t *e, bool whole) {
     char clock[16] = "-";
-    double time = top_number(e, "time");
+    double time = view_number(e, "time");
     time_t seconds = (time_t)time;
     struct tm tm;
     if (time >= 0 && time < 1e11 && localtime_r(&seconds, &tm) != NULL)
@@ -478,20 +479,20 @@ static void show_events(struct canvas *c, const json_t *cluster, size_t most) {
 
 /* ---- views ------------------------------------------------------------------------------- */
 
-const char *top_view_name(enum top_view v) {
+const char *view_name(enum cluster_view v) {
     static const char *const names[] = {"overview", "nodes", "models", "events"};
     return names[v];
 }
 
-void top_show(struct canvas *c, const json_t *cluster, enum top_view v) {
+void view_show(struct canvas *c, const json_t *cluster, enum cluster_view v) {
     switch (v) {
-    case TOP_NODES:
+    case VIEW_NODES:
         show_all_of_nodes(c, cluster);
         break;
-    case TOP_MODELS:
+    case VIEW_MODELS:
         show_all_of_models(c, cluster);
         break;
-    case TOP_EVENTS:
+    case VIEW_EVENTS:
         show_events(c, cluster, 0);
         break;
     default:
@@ -504,7 +505,7 @@ void top_show(struct canvas *c, const json_t *cluster, enum top_view v) {
     }
 }
 
-void top_show_summary(struct canvas *c, const json_t *cluster) {
+void view_show_summary(struct canvas *c, const json_t *cluster) {
     size_t i_one, n_here = 0, n_lost = 0;
     json_t *one;
     double tokens = 0;
@@ -514,7 +515,7 @@ void top_show_summary(struct canvas *c, const json_t *cluster) {
         n_lost += is_state(one, "lost");
     }
     EACH(one, cluster, "deployments") {
-        tokens += MAX(top_number(one, "tokens_per_second"), 0);
+        tokens += MAX(view_number(one, "tokens_per_second"), 0);
     }
     canvas_put(c, STYLE_BOLD, "%s", json_text(cluster, "self"));
     canvas_put(c, STYLE_NONE, "  %zu node%s", n_here, n_here == 1 ? "" : "s");

@@ -1,6 +1,6 @@
 /* line.c: Reads lines that a person types: with libedit on a terminal, plainly from a pipe or a
  * file. */
-#include "cli/line.h"
+#include "view/line.h"
 
 #include "base/buf.h"
 #include "base/file.h"
