@@ -1,4 +1,4 @@
-/* chat_vocabulary.h: a small vocabulary for tests of conversations. */
+/* chat_vocabulary.h: a small vocabulary for tests of conversations, and what they look for. */
 #ifndef LOCKSTEP_TESTS_CHAT_VOCABULARY_H
 #define LOCKSTEP_TESTS_CHAT_VOCABULARY_H
 
@@ -44,6 +44,19 @@ static inline struct tokenizer *vocabulary(const char *const *specials, size_t n
     assert_int_equal(tokenizer_open(&t, g, &err), ST_OK);
     gguf_close(g);
     return t;
+}
+
+/* Each of the pieces is in the text, one after the other; NULL ends them. */
+static inline void assert_in_order(const char *name, const char *text,
+                                   const char *const *pieces) {
+    for (; *pieces != NULL; pieces++) {
+        const char *found = strstr(text, *pieces);
+        if (found == NULL)
+            print_message("%s: no \"%s\" in its place; what follows is:\n%s\n", name, *pieces,
+                          text);
+        assert_non_null(found);
+        text = found + strlen(*pieces);
+    }
 }
 
 #endif

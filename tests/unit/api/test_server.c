@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/util.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
+#include "dial.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,14 +47,7 @@ static int close_server(void **state) {
 /* ---- a client ---------------------------------------------------------------------------- */
 
 static int dial(void) {
-    struct sockaddr_in at = {.sin_family = AF_INET,
-                             .sin_port = htons((uint16_t)server_port(server))};
-    const struct timeval patience = {.tv_sec = 120};
-    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    return connect(fd, (struct sockaddr *)&at, sizeof at) == 0 ? fd : -1;
+    return dial_port(server_port(server), 120);
 }
 
 static void put(int fd, const char *data, size_t len) {

@@ -306,14 +306,7 @@ static void assert_same(const char *name, const char *messages, const char *as) 
 static void assert_holds(const char *name, const char *messages, const char *const *pieces) {
     struct chat *c = open_golden(name);
     char *text = render_text(c, messages);
-    const char *at = text;
-    for (; *pieces != NULL; pieces++) {
-        const char *found = strstr(at, *pieces);
-        if (found == NULL)
-            print_message("%s: no \"%s\" in its place in:\n%s\n", name, *pieces, text);
-        assert_non_null(found);
-        at = found + strlen(*pieces);
-    }
+    assert_in_order(name, text, pieces);
     mem_free(text);
     chat_close(c);
 }

@@ -55,14 +55,7 @@ static void assert_holds(const char *name, const char *special, const char *cons
     struct err err = {.text = ""};
     if (chat_render(c, &request, &text, &len, &err) != ST_OK)
         text = mem_strdup(err.text);
-    const char *at = text;
-    for (; *pieces != NULL; pieces++) {
-        const char *found = strstr(at, *pieces);
-        if (found == NULL)
-            print_message("%s: no \"%s\" in its place in:\n%s\n", name, *pieces, text);
-        assert_non_null(found);
-        at = found + strlen(*pieces);
-    }
+    assert_in_order(name, text, pieces);
     mem_free(text);
     json_decref(messages);
     json_decref(tools);

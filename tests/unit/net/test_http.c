@@ -6,6 +6,8 @@
 #include "base/util.h"
 #include "net/http.h"
 
+#include "dial.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -150,13 +152,8 @@ static struct http_request *wait_for_held(void) {
 /* ---- a client ---------------------------------------------------------------------------- */
 
 static int dial(const struct http_server *s) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(s))};
-    const struct timeval patience = {.tv_sec = 60};
-    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    int fd = dial_port(http_port(s), 60);
+    assert_true(fd >= 0);
     return fd;
 }
 

@@ -4,9 +4,9 @@
 #include "cluster/identity.h"
 #include "net/http.h"
 
-#include <arpa/inet.h>
+#include "dial.h"
+
 #include <gnutls/gnutls.h>
-#include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,17 +26,6 @@ static void handle(void *user, struct http_request *r) {
     http_reply(r, 200, "text/plain", body, len);
 }
 
-static int dial(const struct http_server *s) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(s))};
-    const struct timeval patience = {.tv_sec = 60};
-    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
-    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
-    return fd;
-}
-
 static bool send_all(gnutls_session_t session, const char *data, size_t len) {
     for (ssize_t n; len > 0; data += n, len -= (size_t)n)
         if ((n = gnutls_record_send(session, data, len)) <= 0)
@@ -50,7 +39,7 @@ static bool is_answered(const struct http_server *s, const char *priorities,
     static char got[1 << 20];
     gnutls_certificate_credentials_t credentials;
     gnutls_session_t session;
-    int fd = dial(s);
+    int fd = dial_port(http_port(s), 60);
     size_t n = 0;
     assert_int_equal(gnutls_certificate_allocate_credentials(&credentials), 0);
     assert_int_equal(gnutls_init(&session, GNUTLS_CLIENT), 0);
