@@ -10,7 +10,7 @@
 #include "format/gguf.h"
 #include "kernels/activation.h"
 #include "kernels/kernels.h"
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -106,7 +106,7 @@ struct mla_params {
 };
 
 /* Attention with a choice of keys: an indexer, which has queries and keys of its own, gives the
- * positions scores, and a query attends to the best only (kernels/indexer.h). */
+ * positions scores, and a query attends to the best only (mixers/indexer.h). */
 struct indexer_params {
     uint32_t top_k;          /* keys, or blocks of them, that a query attends to; 0: to all */
     uint32_t n_heads, k_dim; /* of the indexer's queries; its key is shared by them */

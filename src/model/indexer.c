@@ -2,7 +2,7 @@
  *
  * An indexer has queries and one key per position, in a cache of its own. Its pages have the
  * same ids as those of keys and values. For every token it scores all positions and selects the
- * best (kernels/indexer.h). All ranks of a team compute this from the same inputs and get the
+ * best (mixers/indexer.h). All ranks of a team compute this from the same inputs and get the
  * same selection. If each key-value head has a selection of its own, a rank computes it for its
  * own heads.
  *

@@ -3,7 +3,7 @@
 #define LOCKSTEP_MODEL_MODEL_INTERNAL_H
 
 #include "base/async_worker.h"
-#include "kernels/indexer.h"
+#include "mixers/indexer.h"
 #include "model/kv_prefault.h"
 #include "model/model.h"
 #include "model/recurrent_states.h"

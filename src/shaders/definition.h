@@ -5,7 +5,7 @@
 
 #include "base/exact.h"
 #include "kernels/activation.h"
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 
 /* Sums of x [n] and of its squares over 16 lanes and the fixed tree. */
 static inline float lanes16_sum(const float *x, uint32_t n) {

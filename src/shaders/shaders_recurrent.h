@@ -1,9 +1,9 @@
-/* shaders_recurrent.h: the kernels of recurrent layers (kernels/recurrent.h) on a device, beside
+/* shaders_recurrent.h: the kernels of recurrent layers (mixers/recurrent.h) on a device, beside
  * those of shaders.h: whole steps of several runs, whose states lie in slots. */
 #ifndef LOCKSTEP_SHADERS_SHADERS_RECURRENT_H
 #define LOCKSTEP_SHADERS_SHADERS_RECURRENT_H
 
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 #include "shaders/shaders.h"
 
 /* States with more rows (k_dim) are not computed here. */

@@ -4,7 +4,7 @@
  * A layer is: products of x, side by side in a row per token; a short convolution over some of
  * their columns; a recurrence of each head over the tokens; a gate and norm of its results; an
  * output product. The state is the convolution's last inputs and the heads' matrices. It is
- * updated token by token, in one order whatever the chunks or the batch (kernels/recurrent.h),
+ * updated token by token, in one order whatever the chunks or the batch (mixers/recurrent.h),
  * so the bits do not depend on these.
  *
  * Ranks divide *units*: of a delta net a key head with its value heads, of Mamba-2 a head, of a
@@ -16,7 +16,7 @@
 
 #include "arch/hparams.h"
 #include "base/util.h"
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 
 #include <stddef.h>
 #include <stdint.h>

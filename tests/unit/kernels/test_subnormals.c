@@ -6,8 +6,8 @@
 #include "base/exact.h"
 #include "flush.h"
 #include "kernels/activation.h"
-#include "kernels/indexer.h"
-#include "kernels/recurrent.h"
+#include "mixers/indexer.h"
+#include "mixers/recurrent.h"
 #include "model/depth_mix.h"
 #include "quant/quant.h"
 

@@ -4,7 +4,7 @@
 #include "kernel_fixture.h"
 
 #include "base/util.h"
-#include "kernels/indexer.h"
+#include "mixers/indexer.h"
 #include "model/block_key.h"
 #include "model/stream_mix.h"
 

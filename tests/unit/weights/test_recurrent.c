@@ -4,7 +4,7 @@
 #include "kernel_fixture.h"
 
 #include "base/util.h"
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 #include "weights/plan.h"
 #include "weights/recurrent_layout.h"
 

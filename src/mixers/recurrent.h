@@ -2,8 +2,8 @@
  * kernels.h.
  *
  * recurrent_scalar.c is the definition; the others give the same bits. */
-#ifndef LOCKSTEP_KERNELS_RECURRENT_H
-#define LOCKSTEP_KERNELS_RECURRENT_H
+#ifndef LOCKSTEP_MIXERS_RECURRENT_H
+#define LOCKSTEP_MIXERS_RECURRENT_H
 
 #include "kernels/kernels.h"
 

@@ -1,7 +1,7 @@
 /* indexer_scalar.c: the definition of indexer.h's kernels, one position and one query at a time. */
 #include "base/exact.h"
 #include "base/util.h"
-#include "kernels/indexer.h"
+#include "mixers/indexer.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,8 +6,8 @@
  * keys. */
 #include "base/exact.h"
 #include "base/util.h"
-#include "kernels/indexer.h"
 #include "kernels/v16_exp.inc.h"
+#include "mixers/indexer.h"
 
 #include <math.h>
 #include <string.h>

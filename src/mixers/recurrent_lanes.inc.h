@@ -1,8 +1,8 @@
 /* recurrent_lanes.inc.h: recurrent.h's kernels, written once for sixteen lanes. An ISA file
  * includes its v16_*.h, then this. */
 #include "base/util.h"
-#include "kernels/recurrent.h"
 #include "kernels/v16_exp.inc.h"
+#include "mixers/recurrent.h"
 
 INLINE v16 v16_silu(v16 x) {
     return v16_div(x, v16_add(v16_set(1.0f), v16_exp(v16_negate(x))));

@@ -5,7 +5,7 @@
 #include "kernel_fixture.h"
 
 #include "base/util.h"
-#include "kernels/indexer.h"
+#include "mixers/indexer.h"
 
 #include <math.h>
 #include <stdlib.h>

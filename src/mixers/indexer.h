@@ -4,8 +4,8 @@
  *
  * indexer_scalar.c is the definition; the others give the same bits. The selection uses
  * comparisons alone and is the same code everywhere (indexer.c). */
-#ifndef LOCKSTEP_KERNELS_INDEXER_H
-#define LOCKSTEP_KERNELS_INDEXER_H
+#ifndef LOCKSTEP_MIXERS_INDEXER_H
+#define LOCKSTEP_MIXERS_INDEXER_H
 
 #include "kernels/kernels.h"
 

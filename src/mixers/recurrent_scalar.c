@@ -2,7 +2,7 @@
  * time. It also says which of them belong to which table. */
 #include "base/exact.h"
 #include "base/util.h"
-#include "kernels/recurrent.h"
+#include "mixers/recurrent.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  *
  * The selection is a radix select. Three passes over the scores find the smallest selected one,
  * and a fourth pass writes the indices in order. */
-#include "kernels/indexer.h"
+#include "mixers/indexer.h"
 
 #include "base/util.h"
 
