@@ -3,8 +3,10 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "weights/plan.h"
 
 #include <sodium.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
@@ -16,6 +18,18 @@ bool deployment_name_is_good(const char *name) {
         if (*c <= ' ' || *c > '~' || *c == '/' || *c == ',')
             return false;
     return n >= 1 && n <= NAME_MAX_BYTES && *name != '.' && *name != '-';
+}
+
+bool deployment_parallel_is_good(const char *text) {
+    static const char *const words[] = {"auto", "tensor", "pipeline", "one rank"};
+    int n, pp, end = 0;
+    for (size_t i = 0; i < ARRAY_LEN(words); i++)
+        if (str_eq(text, words[i]))
+            return true;
+    if (sscanf(text, "tensor%4d%n", &n, &end) != 1 || text[end] != '\0')
+        (void)sscanf(text, "pipeline%4d%n", &n, &end);
+    return (end > 0 && text[end] == '\0' && n >= 1 && n <= PLAN_MAX_RANKS) ||
+           plan_parse_layout(text, &n, &pp);
 }
 
 /* ---- reading ----------------------------------------------------------------------------- */
@@ -56,13 +70,25 @@ static bool read_files(struct deployment *d, const json_t *files) {
     return true;
 }
 
+/* The whole of it, or nothing. */
+static bool read_layout(struct deployment *d) {
+    const json_t *layout = json_object_get(d->json, "layout");
+    if (layout == NULL)
+        return true;
+    d->layout_nodes = json_string_value(json_object_get(layout, "nodes"));
+    d->layout_parallel = json_string_value(json_object_get(layout, "parallel"));
+    return d->layout_nodes != NULL && *d->layout_nodes != '\0' && d->layout_parallel != NULL &&
+           deployment_parallel_is_good(d->layout_parallel);
+}
+
 static enum status read_what_runs(struct deployment *d, struct err *err) {
     json_t *model, *args, *files;
     int tls, copies;
     if (json_unpack(d->json, "{s:s, s:i, s:b, s:s, s:b, s:o, s:s, s:o, s:o}", "home", &d->home,
                     "port", &d->port, "tls", &tls, "nodes", &d->nodes, "copies", &copies,
                     "model", &model, "hint", &d->hint, "args", &args, "files", &files) != 0 ||
-        d->port < 1 || d->port > 65535 || !json_is_array(args) || !read_files(d, files))
+        d->port < 1 || d->port > 65535 || !json_is_array(args) || !read_files(d, files) ||
+        !read_layout(d))
         return err_set(
             err, ST_BAD_INPUT,
             "the deployment %s is not {\"home\": .., \"port\": .., \"tls\": .., "
@@ -126,6 +152,13 @@ void deployment_free(struct deployment *d) {
 
 bool deployment_equal(const struct deployment *a, const struct deployment *b) {
     return json_equal(a->json, b->json);
+}
+
+bool deployment_same_layout(const struct deployment *a, const struct deployment *b) {
+    if (a->layout_nodes == NULL || b->layout_nodes == NULL)
+        return a->layout_nodes == b->layout_nodes;
+    return str_eq(a->layout_nodes, b->layout_nodes) &&
+           str_eq(a->layout_parallel, b->layout_parallel);
 }
 
 const char *deployment_file(const struct deployment *d, const char *option) {

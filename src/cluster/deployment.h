@@ -4,7 +4,8 @@
  *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time,
  *      "port": 8080, "tls": false, "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
- *      "files": {"api-key-file": text, ...}, "moved": true (else absent)}
+ *      "files": {"api-key-file": text, ...}, "moved": true (else absent),
+ *      "layout": {"nodes": "rack,shelf", "parallel": "tensor2"} (likewise)}
  *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENT_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENT_H
@@ -35,6 +36,9 @@ struct deployment {
     int port;
     bool tls, copies;
     bool moved; /* to its home, from a node that served it before (deployments_move()) */
+    /* The layout that somebody has chosen: the nodes that compute while all of them are there, and
+     * how; others may take over. NULL: whatever is fastest. */
+    const char *layout_nodes, *layout_parallel;
     struct model_files model; /* owned */
     const char **args;        /* [n_args]; the array is owned */
     size_t n_args;
@@ -46,6 +50,8 @@ struct deployment {
 #define DEPLOYMENT_NAME_RULE \
     "1 to 63 letters, digits and signs of ASCII, no blank, comma or slash, no dot or dash first"
 bool deployment_name_is_good(const char *name);
+/* A layout's "parallel": auto, tensor, pipeline, tensor2xpipeline2, or a text of plan_text(). */
+bool deployment_parallel_is_good(const char *text);
 
 /* Reads it; json is copied. deployment_free() it. ST_BAD_INPUT: it is not of the form above. */
 enum status deployment_parse(struct deployment **out, const json_t *json, struct err *err);
@@ -55,6 +61,8 @@ void deployment_free(struct deployment *d); /* NULL is fine */
 
 /* Whether they are the same in every field. */
 bool deployment_equal(const struct deployment *a, const struct deployment *b);
+/* Whether both have the same layout, or none. */
+bool deployment_same_layout(const struct deployment *a, const struct deployment *b);
 /* The text of a file, by its option; NULL: it has none. */
 const char *deployment_file(const struct deployment *d, const char *option);
 /* The same for the same deployment, on any node. */

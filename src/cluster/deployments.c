@@ -156,7 +156,7 @@ static const char *who_bars_port(const struct deployments *d, const struct deplo
 /* The request, in JSON, becomes the version after the known one. If the deployment is up
  * already, it keeps its home and its start time. */
 static enum status follow(json_t *wish, const struct deployment *before, struct err *err) {
-    static const char *const kept[] = {"home", "since", "moved"};
+    static const char *const kept[] = {"home", "since", "moved", "layout"};
     bool is_up = before != NULL && before->up;
     json_int_t version = is_up ? before->version : next_version(before);
     if (json_object_set_new(wish, "version", json_integer(version)) != 0)
@@ -237,8 +237,20 @@ static json_t *nodes_with_home(const struct deployment *one) {
     return named ? json_string(one->nodes) : json_sprintf("%s,%s", one->nodes, one->home);
 }
 
-enum status deployments_move(struct deployments *d, const char *name, const char *node,
-                             struct err *err) {
+static void set_layout(json_t *json, const struct deployment *before,
+                       const struct deployment_move *to) {
+    const char *kept = before->layout_nodes;
+    bool is_auto = to->nodes != NULL && str_eq(to->nodes, "auto");
+    if (to->nodes != NULL && !is_auto)
+        json_object_set_new(json, "layout",
+                            json_pack("{s:s, s:s}", "nodes", to->nodes, "parallel",
+                                      to->parallel != NULL ? to->parallel : "auto"));
+    else if (is_auto || (kept != NULL && to->node != NULL && !str_list_has(kept, to->node)))
+        json_object_del(json, "layout");
+}
+
+enum status deployments_move(struct deployments *d, const char *name,
+                             const struct deployment_move *to, struct err *err) {
     const struct deployment *before = deployments_find(d, name);
     struct deployment *one;
     if (before == NULL || !before->up)
@@ -246,8 +258,10 @@ enum status deployments_move(struct deployments *d, const char *name, const char
     json_t *json = json_deep_copy(before->json);
     json_object_set_new(json, "version", json_integer(next_version(before)));
     json_object_set_new(json, "nodes", nodes_with_home(before));
-    json_object_set_new(json, "home", json_string(node));
+    if (to->node != NULL)
+        json_object_set_new(json, "home", json_string(to->node));
     json_object_set_new(json, "moved", json_true());
+    set_layout(json, before, to);
     enum status st = json != NULL ? deployment_parse(&one, json, err) : no_memory(err);
     json_decref(json);
     return st == ST_OK ? set(d, one, err) : st;

@@ -55,10 +55,17 @@ size_t deployments_n_up(const struct deployments *d);
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
 /* ST_NOT_FOUND: no such name is up. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
+struct deployment_move {
+    const char *node; /* that is to serve it; NULL: its home */
+    /* Those that are to compute, and how: deployment.h's layout. NULL: the one before, if `node`
+     * is among its nodes; "auto": whatever is fastest. */
+    const char *nodes, *parallel;
+};
 /* Its next version, which is at home at that node: there it is served, once its server here has
- * ended (deployment_owner()). Its home before stays one of those that take part. Likewise. */
-enum status deployments_move(struct deployments *d, const char *name, const char *node,
-                             struct err *err);
+ * ended (deployment_owner()). Its home before stays one of those that take part. Likewise;
+ * ST_BAD_INPUT: there is no such layout. */
+enum status deployments_move(struct deployments *d, const char *name,
+                             const struct deployment_move *to, struct err *err);
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);

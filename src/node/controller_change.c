@@ -55,7 +55,31 @@ static enum status take_down(const struct change *c, json_t **out, struct err *e
 }
 
 static enum status move_named(struct deployments *d, const json_t *wish, struct err *err) {
-    return deployments_move(d, json_text(wish, "name"), json_text(wish, "node"), err);
+    const struct deployment_move to = {
+        .node = json_string_value(json_object_get(wish, "node")),
+        .nodes = json_string_value(json_object_get(wish, "nodes")),
+        .parallel = json_string_value(json_object_get(wish, "parallel"))};
+    return deployments_move(d, json_text(wish, "name"), &to, err);
+}
+
+enum status change_nodes(const json_t *wish, char out[CHANGE_NODES_BYTES], struct err *err) {
+    const json_t *nodes = json_object_get(wish, "nodes");
+    json_t *one;
+    size_t i, n = 0;
+    out[0] = '\0';
+    if (json_is_string(nodes))
+        n = (size_t)snprintf(out, CHANGE_NODES_BYTES, "%s", json_string_value(nodes));
+    json_array_foreach((json_t *)(uintptr_t)nodes, i, one) {
+        if (!json_is_string(one) || n >= CHANGE_NODES_BYTES)
+            return err_set(err, ST_BAD_INPUT, "\"nodes\" is not a list of names");
+        n += (size_t)snprintf(out + n, CHANGE_NODES_BYTES - n, "%s%s", i > 0 ? "," : "",
+                              json_string_value(one));
+    }
+    bool good =
+        nodes == NULL || json_is_null(nodes) || json_is_string(nodes) || json_is_array(nodes);
+    return good && n < CHANGE_NODES_BYTES
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT, "\"nodes\" is not a list of names");
 }
 
 /* Under the lock: what that node reports; NULL: it is not there. */
@@ -66,6 +90,43 @@ static const struct node_report *report_by(const struct controller *k, const cha
         if (str_eq(k->others[i].name, node))
             return &k->others[i].report;
     return NULL;
+}
+
+/* Under the lock: whether all of these nodes could compute it. */
+static enum status check_nodes(const struct controller *k, const char *name, const char *words,
+                               struct err *err) {
+    enum status st = ST_OK;
+    for (const char *at = words; at != NULL && st == ST_OK; at = strchr(at, ',')) {
+        char node[64];
+        at += at > words;
+        snprintf(node, sizeof node, "%.*s", (int)strcspn(at, ","), at);
+        const struct node_report *report = report_by(k, node);
+        if (report == NULL)
+            st = err_set(err, ST_NOT_FOUND, "no node is called %s", node);
+        else if (!report_of(report, name)->named)
+            st = err_set(err, ST_REFUSED, "%s takes no part in %s", node, name);
+    }
+    return st;
+}
+
+/* Under the lock: of these nodes the one that serves it now, or else the first that could. */
+static bool find_home(const struct controller *k, const char *name, const char *words,
+                      char out[64]) {
+    out[0] = '\0';
+    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
+        char node[64];
+        at += at > words;
+        snprintf(node, sizeof node, "%.*s", (int)strcspn(at, ","), at);
+        const struct node_report *report = report_by(k, node);
+        const struct run_report *run = report != NULL ? report_of(report, name) : NULL;
+        bool serves = run != NULL && run->term > 0;
+        if (serves || (out[0] == '\0' && run != NULL && run->standby == STANDBY_READY &&
+                       report_able(report, name) != NULL))
+            snprintf(out, 64, "%s", node);
+        if (serves)
+            break;
+    }
+    return out[0] != '\0';
 }
 
 /* Whether it could serve it. *serves: it does already. */
@@ -86,17 +147,98 @@ static enum status check_target(struct controller *k, const char *name, const ch
     return st;
 }
 
+/* A layout that the server has measured, and that does not fit. */
+static enum status check_fits(const struct change *c, const char *name, const char *nodes,
+                              const char *parallel, struct err *err) {
+    json_t *one, *all = change_measured(c, name);
+    size_t i;
+    enum status st = ST_OK;
+    json_array_foreach(all, i, one) {
+        if (json_is_false(json_object_get(one, "fits")) &&
+            str_eq(json_text(one, "layout"), parallel) && change_is_of_nodes(one, nodes))
+            st = err_set(err, ST_REFUSED, "%s on %s does not fit: %s", parallel, nodes,
+                         json_text(one, "sentence"));
+    }
+    json_decref(all);
+    return st;
+}
+
+/* Of a wish with a layout: its home, to `to`. */
+static enum status choose_layout(const struct change *c, const char *name, const char *nodes,
+                                 json_t *to, struct err *err) {
+    const char *node = json_string_value(json_object_get(to, "node"));
+    const char *parallel = json_string_value(json_object_get(to, "parallel"));
+    char home[64];
+    if (parallel != NULL && !deployment_parallel_is_good(parallel))
+        return err_set(err, ST_BAD_INPUT,
+                       "\"parallel\" is the layout of a candidate, auto, tensor, pipeline, or "
+                       "something like tensor2xpipeline2");
+    if (str_eq(nodes, "auto"))
+        return parallel == NULL || str_eq(parallel, "auto")
+                   ? ST_OK
+                   : err_set(err, ST_BAD_INPUT, "a layout names its nodes");
+    if (node != NULL && !str_list_has(nodes, node))
+        return err_set(err, ST_BAD_INPUT, "%.63s is to answer, but not among the nodes", node);
+    pthread_mutex_lock(&c->k->lock);
+    enum status st = check_nodes(c->k, name, nodes, err);
+    if (st == ST_OK && !find_home(c->k, name, node != NULL ? node : nodes, home))
+        st = err_set(err, ST_REFUSED, "none of these nodes can serve %s", name);
+    pthread_mutex_unlock(&c->k->lock);
+    if (st == ST_OK)
+        st = check_fits(c, name, nodes, parallel != NULL ? parallel : "auto", err);
+    if (st == ST_OK)
+        json_object_set_new(to, "node", json_string(home));
+    return st;
+}
+
+/* Whether that is what it is: nothing begins again. */
+static bool has_layout(struct controller *k, const char *name, const json_t *to) {
+    const char *nodes = json_string_value(json_object_get(to, "nodes"));
+    const char *parallel = json_string_value(json_object_get(to, "parallel"));
+    pthread_mutex_lock(&k->lock);
+    const struct deployment *one = deployments_find(&k->list, name);
+    bool same = nodes == NULL;
+    if (!same && one != NULL && one->up && str_eq(nodes, "auto"))
+        same = one->layout_nodes == NULL;
+    else if (!same && one != NULL && one->up && one->layout_nodes != NULL)
+        same = str_eq(one->layout_nodes, nodes) &&
+               str_eq(one->layout_parallel, parallel != NULL ? parallel : "auto");
+    pthread_mutex_unlock(&k->lock);
+    return same;
+}
+
+static enum status move_to(const struct change *c, const char *name, json_t *to,
+                           struct err *err) {
+    const char *nodes = json_string_value(json_object_get(to, "nodes")), *node;
+    bool serves = true;
+    if (nodes != NULL)
+        TRY(choose_layout(c, name, nodes, to, err));
+    else
+        TRY(need_text(to, "node", &node, err));
+    node = json_string_value(json_object_get(to, "node"));
+    if (node != NULL)
+        TRY(check_target(c->k, name, node, &serves, err));
+    return serves && has_layout(c->k, name, to)
+               ? ST_OK
+               : controller_change_list(c->k, move_named, to, NULL, err);
+}
+
 static enum status move(const struct change *c, json_t **out, struct err *err) {
-    const char *name, *node;
-    bool serves;
+    const char *name;
+    char nodes[CHANGE_NODES_BYTES];
     TRY(need_text(c->wish, "name", &name, err));
-    TRY(need_text(c->wish, "node", &node, err));
     TRY(find_seen(c, name, err));
-    TRY(check_target(c->k, name, node, &serves, err));
-    if (!serves)
-        TRY(controller_change_list(c->k, move_named, c->wish, NULL, err));
-    *out = name_and_id(c->k, name);
-    return ST_OK;
+    TRY(change_nodes(c->wish, nodes, err));
+    json_t *to = json_copy((json_t *)(uintptr_t)c->wish);
+    if (nodes[0] != '\0')
+        json_object_set_new(to, "nodes", json_string(nodes));
+    else
+        json_object_del(to, "nodes");
+    enum status st = move_to(c, name, to, err);
+    json_decref(to);
+    if (st == ST_OK)
+        *out = name_and_id(c->k, name);
+    return st;
 }
 
 /* ---- up ---------------------------------------------------------------------------------- */
@@ -295,68 +437,12 @@ static enum status put_up(const struct change *c, json_t **out, struct err *err)
     return st;
 }
 
-/* ---- plan -------------------------------------------------------------------------------- */
-
-/* Is every word one of the names, and every name one of the words? */
-static bool are_just(const char *words, const json_t *names) {
-    size_t i, n = 0;
-    json_t *name;
-    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        n++;
-    }
-    json_array_foreach((json_t *)(uintptr_t)names, i, name) {
-        if (!json_is_string(name) || !str_list_has(words, json_string_value(name)))
-            return false;
-    }
-    return n == json_array_size(names);
-}
-
-/* What the server has measured when it began. */
-static json_t *measured_of(const struct change *c, const char *name) {
-    const struct overview_viewer viewer = {
-        .sees = c->sees, .user = c->user, .waits = true, .why_not = ""};
-    json_t *all = overview_answer(c->k, &viewer), *one, *found = NULL;
-    size_t i;
-    json_array_foreach(json_object_get(all, "deployments"), i, one) {
-        if (str_eq(json_text(one, "name"), name))
-            found = json_incref(json_object_get(one, "candidates"));
-    }
-    json_decref(all);
-    return found;
-}
-
-static enum status plan(const struct change *c, json_t **out, struct err *err) {
-    const char *name, *nodes = json_string_value(json_object_get(c->wish, "nodes"));
-    json_t *one, *list = json_array();
-    size_t i;
-    enum status st = need_text(c->wish, "name", &name, err);
-    if (st == ST_OK)
-        st = find_seen(c, name, err);
-    json_t *all = st == ST_OK ? measured_of(c, name) : NULL;
-    json_array_foreach(all, i, one) {
-        if (nodes == NULL || are_just(nodes, json_object_get(one, "nodes")))
-            json_array_append(list, one);
-    }
-    json_decref(all);
-    if (st == ST_OK)
-        *out =
-            json_pack("{s:s, s:s, s:O}", "name", name, "sentence",
-                      json_array_size(list) > 0
-                          ? "predicted from what the machines measured when the server began"
-                          : "nothing was measured for these machines: lockstep plan predicts "
-                            "it from numbers",
-                      "candidates", list);
-    json_decref(list);
-    return st;
-}
-
 /* ---- which ------------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
     enum status (*run)(const struct change *c, json_t **out, struct err *err);
-} changes[] = {{"up", put_up}, {"down", take_down}, {"move", move}, {"plan", plan}};
+} changes[] = {{"up", put_up}, {"down", take_down}, {"move", move}, {"plan", change_plan}};
 
 bool change_is_known(const char *what) {
     for (size_t i = 0; i < ARRAY_LEN(changes); i++)

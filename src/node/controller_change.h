@@ -21,4 +21,18 @@ bool change_is_known(const char *what);
 enum status change_make(const struct change *c, const char *what, json_t **out,
                         struct err *err);
 
+/* ---- between its files ---- */
+
+#define CHANGE_NODES_BYTES 2048
+/* "nodes" of a wish, a text or a list, as words with commas between them; "": it says none.
+ * ST_BAD_INPUT. */
+enum status change_nodes(const json_t *wish, char out[CHANGE_NODES_BYTES], struct err *err);
+/* Are a candidate's nodes just these? */
+bool change_is_of_nodes(const json_t *candidate, const char *words);
+/* The candidates that a server has measured when it began; a new reference, NULL: it has not. May
+ * take a second. */
+json_t *change_measured(const struct change *c, const char *name);
+/* What placements would give (controller_plan.c). */
+enum status change_plan(const struct change *c, json_t **out, struct err *err);
+
 #endif

@@ -5,6 +5,7 @@
  *     controller_owner.c     which node owns each deployment, and where is it served?
  *     controller_copy.c      where is the model, and how is it copied here?
  *     controller_serve.c     starts and ends the server of a deployment that this node owns
+ *     controller_layout.c    which nodes compute, if somebody has chosen them?
  *     controller_joiners.c   with which nodes does a server start, and which came later?
  *     controller_standby.c   could this node take over?
  *     controller_ports.c     opens the ports of the deployments
@@ -155,9 +156,9 @@ struct replica_run {
     double fetch_s;              /* when to try again */
     char source[NET_TEXT_BYTES]; /* the node that shares it; "": none */
     struct port *port;           /* NULL: none yet */
-    json_int_t port_version;
-    struct gateway_route *route; /* there; NULL: it is not open */
-    struct err port_err;         /* why the port is not to be had; "": it is */
+    json_int_t port_version, port_since; /* of what was put up when it joined the port */
+    struct gateway_route *route;         /* there; NULL: it is not open */
+    struct err port_err;                 /* why the port is not to be had; "": it is */
 };
 
 /* What all deployments with that port share. The thread's. */
@@ -278,6 +279,20 @@ bool controller_may_begin(const struct replica_run *r, bool settled, double now)
 void controller_begin_serving(struct controller *k, struct replica_run *r, double now);
 /* Of one whose server runs. */
 void controller_go_on_serving(struct controller *k, struct replica_run *r, double now);
+
+/* ---- controller_layout.c --------------------------------------------------------------------- */
+
+/* Is that node's copy known to be another model than the one here? Its rank would end the group. */
+bool controller_has_other_content(const struct replica_run *r, const struct other *o);
+/* Under the lock: has somebody chosen a layout, of which this node is, all the others of it are
+ * there, and with which it has not failed? */
+bool controller_follows_layout(const struct controller *k, const struct replica_run *r,
+                               double now);
+/* Under the lock: is it to have a rank? */
+bool controller_computes(const struct controller *k, const struct replica_run *r,
+                         const struct other *o, double now);
+/* --parallel of its layout, which it has. */
+void controller_layout_words(const struct deployment *d, char *out, size_t size);
 
 /* ---- controller_joiners.c -------------------------------------------------------------------- */
 

@@ -76,8 +76,8 @@ void controller_look_for_joiners(const struct controller *k, struct replica_run 
     const char *joiner = NULL;
     for (size_t i = 0; i < k->n_others && r->replica.state == REPLICA_LISTENING; i++) {
         const struct other *o = &k->others[i];
-        if (o->host[0] == '\0' || !controller_takes_part(r, o) || find(&r->party, o) != NULL ||
-            controller_is_refused(r, o, now))
+        if (o->host[0] == '\0' || !controller_computes(k, r, o, now) ||
+            find(&r->party, o) != NULL || controller_is_refused(r, o, now))
             continue;
         bool ready = !copies || report_able(&o->report, r->name) != NULL;
         if (ready && now - o->since_s >= JOIN_S)
@@ -99,7 +99,7 @@ void controller_remember_party(struct controller *k, struct replica_run *r, doub
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (o->host[0] == '\0' || !controller_takes_part(r, o) ||
+        if (o->host[0] == '\0' || !controller_computes(k, r, o, now) ||
             controller_is_refused(r, o, now))
             continue;
         add(&party, o->name, o->address);

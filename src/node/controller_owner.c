@@ -83,6 +83,23 @@ static void forget_what_changed(struct controller *k) {
             controller_forget_model(r);
 }
 
+static void note_move(struct controller *k, const struct replica_run *r,
+                      const struct deployment *one) {
+    double time = (double)one->version;
+    const char *how = one->layout_parallel, *nodes = one->layout_nodes;
+    if (deployment_same_layout(r->wanted, one))
+        history_note(&k->history, time, HAPPENED_MOVED, one->home, one->name, "%s moves to %s",
+                     one->name, one->home);
+    else if (nodes == NULL)
+        history_note(&k->history, time, HAPPENED_MOVED, one->home, one->name,
+                     "%s is to run at %s, as is fastest", one->name, one->home);
+    else
+        history_note(&k->history, time, HAPPENED_MOVED, one->home, one->name,
+                     "%s is to run on %s%s%s, and %s to answer", one->name, nodes,
+                     str_eq(how, "auto") ? "" : " as ", str_eq(how, "auto") ? "" : how,
+                     one->home);
+}
+
 /* Each node notes the same at the same time, that of the request. */
 static void note_change(struct controller *k, const struct replica_run *r,
                         const struct deployment *one) {
@@ -92,8 +109,7 @@ static void note_change(struct controller *k, const struct replica_run *r,
         history_note(&k->history, (double)one->version, HAPPENED_DOWN, "", one->name,
                      "%s was taken down", one->name);
     else if (one->moved && r->wanted != NULL)
-        history_note(&k->history, (double)one->version, HAPPENED_MOVED, one->home, one->name,
-                     "%s moves to %s", one->name, one->home);
+        note_move(k, r, one);
     else if (one->up)
         history_note(&k->history, (double)one->since, HAPPENED_UP, one->home, one->name,
                      "%s was put up at %s", one->name, one->home);

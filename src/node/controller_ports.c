@@ -64,6 +64,7 @@ static void join_port(struct controller *k, struct replica_run *r) {
     p->n_runs++;
     r->port = p;
     r->port_version = r->version;
+    r->port_since = r->wanted->since;
 }
 
 void controller_drain_ports(struct controller *k, double wait_s) {
@@ -81,7 +82,16 @@ void controller_leave_port(struct controller *k, struct replica_run *r) {
     r->port = NULL;
 }
 
+/* One that was moved is at the same port as before: what is asked there goes on. */
+static bool stays_at_port(const struct replica_run *r) {
+    return r->wanted->moved && r->port != NULL && r->wanted->since == r->port_since &&
+           r->wanted->port == r->port->number &&
+           deployments_may_share_port(r->port->deployment, r->wanted);
+}
+
 void controller_keep_port(struct controller *k, struct replica_run *r, double now) {
+    if (r->wanted != NULL && r->port_version != r->version && stays_at_port(r))
+        r->port_version = r->version;
     if (r->wanted == NULL || r->port_version != r->version)
         controller_leave_port(k, r);
     if (r->wanted == NULL) {

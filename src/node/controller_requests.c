@@ -75,6 +75,22 @@ static json_t *absent_of(const struct controller *k, const char *words) {
     return absent;
 }
 
+/* {"nodes": [..], "parallel"}; null: nobody has chosen one. */
+static json_t *layout_of(const struct deployment *one) {
+    const char *words = one->layout_nodes;
+    json_t *nodes = json_array();
+    while (words != NULL) {
+        size_t n = strcspn(words, ",");
+        json_array_append_new(nodes, json_stringn(words, n));
+        words = words[n] == ',' ? words + n + 1 : NULL;
+    }
+    json_t *layout = one->layout_nodes != NULL ? json_pack("{s:O, s:s}", "nodes", nodes,
+                                                           "parallel", one->layout_parallel)
+                                               : json_null();
+    json_decref(nodes);
+    return layout;
+}
+
 static json_t *describe(const struct controller *k, const struct deployment *one) {
     struct description d = {
         .deployment = one, .silent = json_object(), .standby = json_object()};
@@ -89,6 +105,7 @@ static json_t *describe(const struct controller *k, const struct deployment *one
         describe_node(&d, k->others[i].name, &k->others[i].report);
     json_object_set_new(d.out, "id", json_string(d.id));
     json_object_set_new(d.out, "nodes", json_string(one->nodes));
+    json_object_set_new(d.out, "layout", layout_of(one));
     json_object_set_new(d.out, "since",
                         one->since > 0 ? json_integer(one->since) : json_null());
     json_object_set_new(d.out, "absent", absent_of(k, one->nodes));

@@ -14,37 +14,30 @@
 #define RETRY_LOG2_MAX 6
 #define PROVEN_S 60.0
 
-/* Is another node's copy known to be another model than the one here? Its rank would end the
- * group. */
-static bool has_other_content(const struct replica_run *r, const struct other *o) {
-    const char *its = report_of(&o->report, r->name)->content;
-    return *its != '\0' && r->content[0] != '\0' && !str_eq(its, r->content);
-}
-
 static bool any_has_other_content(struct controller *k, const struct replica_run *r) {
     bool any = false;
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++)
-        any |= has_other_content(r, &k->others[i]);
+        any |= controller_has_other_content(r, &k->others[i]);
     pthread_mutex_unlock(&k->lock);
     return any;
 }
 
 /* --nodes for the child: all nodes that this one knows ("auto"), or a list. The list has those
  * of them, or of the ones that the user named, that have not been refused and have no other
- * copy. False: only this machine. */
-static bool nodes_for(struct controller *k, const struct replica_run *r, double now, char *out,
-                      size_t size) {
+ * copy, and of a layout that is followed its nodes. False: only this machine. */
+static bool nodes_for(struct controller *k, const struct replica_run *r, bool has_layout,
+                      double now, char *out, size_t size) {
     size_t n = 0;
-    if (str_eq(r->wanted->nodes, "auto") && !controller_refuses_any(r, now) &&
+    if (str_eq(r->wanted->nodes, "auto") && !has_layout && !controller_refuses_any(r, now) &&
         !any_has_other_content(k, r))
         return snprintf(out, size, "auto@%s", k->own_address) < (int)size;
     *out = '\0';
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (controller_takes_part(r, o) && !controller_is_refused(r, o, now) &&
-            !has_other_content(r, o) && o->address[0] != '\0' && n < size)
+        if (controller_computes(k, r, o, now) && !controller_is_refused(r, o, now) &&
+            !controller_has_other_content(r, o) && o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);
@@ -68,13 +61,19 @@ static void note_takeover(struct controller *k, const struct replica_run *r) {
 }
 
 void controller_begin_serving(struct controller *k, struct replica_run *r, double now) {
-    char nodes[OTHERS_MAX * 32];
+    char nodes[OTHERS_MAX * 32], parallel[64] = "";
     struct err err;
-    bool has_nodes = nodes_for(k, r, now, nodes, sizeof nodes);
+    pthread_mutex_lock(&k->lock);
+    bool has_layout = controller_follows_layout(k, r, now);
+    pthread_mutex_unlock(&k->lock);
+    if (has_layout)
+        controller_layout_words(r->wanted, parallel, sizeof parallel);
+    bool has_nodes = nodes_for(k, r, has_layout, now, nodes, sizeof nodes);
     const struct replica_place place = {.program = k->program,
                                         .state = k->state,
                                         .path = r->path,
-                                        .nodes = has_nodes ? nodes : NULL};
+                                        .nodes = has_nodes ? nodes : NULL,
+                                        .parallel = has_layout ? parallel : NULL};
     controller_remember_party(k, r, now);
     r->hasty = r->joining = false;
     if (r->path[0] != '\0' && !model_files_are_at(&r->wanted->model, r->path)) {
@@ -120,7 +119,9 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
     }
     if (!stopping && (!r->mine || r->running_version != r->version)) {
         log_info("%s: %s", r->name,
-                 r->wanted == NULL ? "it is taken down" : "another node serves it");
+                 r->wanted == NULL ? "it is taken down"
+                 : r->mine         ? "it begins again, as it is wanted now"
+                                   : "another node serves it");
         replica_stop(&r->replica);
     } else if (!stopping && controller_is_time_to_join(r, now)) {
         log_info("%s: %s has come: starting again, with it", r->name, r->joiner);

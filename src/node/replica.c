@@ -98,6 +98,34 @@ static void remove_files(const char *folder, const struct deployment *d) {
     rmdir(folder);
 }
 
+/* Where another layout is chosen its words do not count: how many they take; 0: it is none. */
+static size_t layout_words(const struct deployment *d, size_t i) {
+    static const char *const options[] = {"--parallel", "--split"};
+    for (size_t o = 0; o < ARRAY_LEN(options); o++) {
+        size_t n = strlen(options[o]);
+        if (str_starts(d->args[i], options[o]) && d->args[i][n] == '=')
+            return 1;
+        if (str_eq(d->args[i], options[o]))
+            return i + 1 < d->n_args ? 2 : 1;
+    }
+    return 0;
+}
+
+static void add_args(struct words *w, const struct deployment *d,
+                     const struct replica_place *place) {
+    for (size_t i = 0; i < d->n_args; i++) {
+        size_t n = place->parallel != NULL ? layout_words(d, i) : 0;
+        if (n == 0)
+            add(w, d->args[i]);
+        else
+            i += n - 1;
+    }
+    if (place->parallel != NULL) {
+        add(w, "--parallel");
+        add(w, place->parallel);
+    }
+}
+
 static enum status gather(struct words *w, const char *folder, const struct deployment *d,
                           const struct replica_place *place, struct err *err) {
     static const char *const ours[] = {
@@ -105,8 +133,7 @@ static enum status gather(struct words *w, const char *folder, const struct depl
     char number[16];
     add(w, "serve");
     add(w, place->path);
-    for (size_t i = 0; i < d->n_args; i++)
-        add(w, d->args[i]);
+    add_args(w, d, place);
     TRY(add_files(w, folder, d, err));
     if (place->nodes != NULL) {
         add(w, "--nodes");

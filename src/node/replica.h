@@ -42,6 +42,8 @@ struct replica_place {
     const char *state;   /* folder for the deployment's files */
     const char *path;    /* of the model */
     const char *nodes;   /* --nodes; NULL: none */
+    /* --parallel of a chosen layout, in place of the deployment's words for it; NULL: these */
+    const char *parallel;
 };
 /* t is REPLICA_IDLE. ST_IO, ST_NOT_FOUND, ST_NO_MEMORY: as launch_command(), or its files cannot
  * be written. */

@@ -7,7 +7,7 @@ set -u
 cd "${SOURCE_DIR:-$(dirname "$0")/../..}" || exit 1
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 failures=0
-for question in owner joiners copy serve standby ports; do
+for question in owner layout joiners copy serve standby ports; do
     grep -nH 'json_[a-z_]*(' "src/node/controller_$question.c" && { echo "a controller asks JSON"; failures=1; }
 done
 python3 - src <<'E2' || failures=1

@@ -44,6 +44,13 @@ static json_int_t version_of(const struct deployments *d, const char *name) {
     return deployments_find(d, name)->version;
 }
 
+static enum status move(struct deployments *d, const char *name, const char *node,
+                        const char *nodes, const char *parallel) {
+    struct err err;
+    const struct deployment_move to = {node, nodes, parallel};
+    return deployments_move(d, name, &to, &err);
+}
+
 /* A node that knows nothing is asked for a name which others took down before: what was wanted
  * last wins, on all. */
 static void test_the_later_wish_wins(void **state) {
@@ -82,7 +89,7 @@ static void test_move(void **state) {
     assert_int_equal(deployments_put(&d, b, &err), ST_OK);
     json_int_t first = version_of(&d, "a");
     assert_false(deployments_find(&d, "a")->moved);
-    assert_int_equal(deployments_move(&d, "a", "bob", &err), ST_OK);
+    assert_int_equal(move(&d, "a", "bob", NULL, NULL), ST_OK);
     const struct deployment *one = deployments_find(&d, "a");
     assert_true(one->moved && version_of(&d, "a") > first);
     assert_string_equal(one->home, "bob");
@@ -91,14 +98,37 @@ static void test_move(void **state) {
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
     assert_string_equal(deployments_find(&d, "a")->home, "bob");
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(deployments_move(&d, "b", "bob", &err), ST_OK);
+        assert_int_equal(move(&d, "b", "bob", NULL, NULL), ST_OK);
         assert_string_equal(deployments_find(&d, "b")->nodes, "bob,ann");
-        assert_int_equal(deployments_move(&d, "b", "ann", &err), ST_OK);
+        assert_int_equal(move(&d, "b", "ann", NULL, NULL), ST_OK);
         assert_string_equal(deployments_find(&d, "b")->nodes, "bob,ann");
     }
-    assert_int_equal(deployments_move(&d, "c", "ann", &err), ST_NOT_FOUND);
+    /* A layout stays while its nodes serve, and until another one is chosen. */
+    assert_null(one->layout_nodes);
+    assert_int_equal(move(&d, "a", NULL, "ann,bob", "tensor2"), ST_OK);
+    one = deployments_find(&d, "a");
+    assert_string_equal(one->home, "bob");
+    assert_string_equal(one->layout_nodes, "ann,bob");
+    assert_string_equal(one->layout_parallel, "tensor2");
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(move(&d, "a", "ann", NULL, NULL), ST_OK);
+    assert_string_equal(deployments_find(&d, "a")->layout_parallel, "tensor2");
+    assert_int_equal(move(&d, "a", "cat", NULL, NULL), ST_OK);
+    assert_null(deployments_find(&d, "a")->layout_nodes);
+    assert_int_equal(move(&d, "a", "cat", "cat", "one rank"), ST_OK);
+    assert_int_equal(move(&d, "a", "cat", "cat", "circle"), ST_BAD_INPUT);
+    assert_string_equal(deployments_find(&d, "a")->layout_parallel, "one rank");
+    assert_int_equal(move(&d, "a", NULL, "auto", NULL), ST_OK);
+    assert_null(deployments_find(&d, "a")->layout_nodes);
+    static const char *const good[] = {"auto", "tensor2", "pipeline16", "tensor2xpipeline4"};
+    static const char *const bad[] = {"", "tensor0", "tensor2x", "tensor2 ", "2"};
+    for (size_t i = 0; i < ARRAY_LEN(good); i++)
+        assert_true(deployment_parallel_is_good(good[i]));
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert_false(deployment_parallel_is_good(bad[i]));
+    assert_int_equal(move(&d, "c", "ann", NULL, NULL), ST_NOT_FOUND);
     assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
-    assert_int_equal(deployments_move(&d, "a", "ann", &err), ST_NOT_FOUND);
+    assert_int_equal(move(&d, "a", "ann", NULL, NULL), ST_NOT_FOUND);
     json_decref(a);
     json_decref(b);
     deployments_deinit(&d);

@@ -1,0 +1,104 @@
+#!/bin/bash
+# A person chooses a layout: which nodes compute a model that is up, and how (POST /v1/cluster/move). An answer under way goes on with the
+# same words; where the chosen machines are not all there, others compute, until they are.
+# labels: root waits
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/hosts.sh"
+unset LOCKSTEP_CLUSTER_KEY
+if ! can_make_hosts; then
+    echo "skip: no right to make network namespaces"
+    exit 77
+fi
+mkdir own front && cp "$model" own/m.gguf
+export XDG_CONFIG_HOME=$work/front
+port=8099
+"$LOCKSTEP" key >/dev/null 2>&1
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
+host_unshare=(-n -m) host_enter=(-n -m -w)
+make_hosts 0 1 2 3 # 0: the switch
+for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
+switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+cat >holds.py <<'END'
+import json, sys
+d = json.load(open("seen.json"))
+n = {x["name"]: x for x in d["nodes"]}
+o = {x["name"]: x for x in d["deployments"]}
+k = [(e["kind"], e["node"], e.get("model")) for e in d["events"]]
+w = sorted(name for name in n for x in n[name]["workers"] if x["model"] == "m")
+m = o.get("m")
+sys.exit(0 if eval(sys.argv[1]) else 1)
+END
+sees() { # HOST EXPRESSION
+    on "$1" curl -s -m 20 -o seen.json "http://127.0.0.1:$port/v1/cluster" && python3 holds.py "$2" 2>holds.err
+}
+seen() { python3 -m json.tool seen.json; cat holds.err; logs; }
+change() { # HOST WHAT BODY: the status; the answer is in changed.json
+    on "$1" curl -s -m 60 -o changed.json -w '%{http_code}' -H "Content-Type: application/json" -d "$3" "http://127.0.0.1:$port/v1/cluster/$2"
+}
+is() { # STATUS PATTERN GOT
+    [ "$3" = "$1" ] && grep -qE "$2" changed.json || fail "expected $1 and '$2', got $3: $(cat changed.json)"
+}
+for host in 1 2 3; do start $host; done
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 512 --insecure --nodes ann,bob,cat \
+    --emulate-link latency=1ms --no-speculation >/dev/null 2>up.err || {
+    fail "up: $(cat up.err; logs)"
+    exit 1
+}
+within 60 sees 2 'm["ranks"] == 3 and m["state"] == "listening" and m["layout"] is None' || fail "three ranks: $(seen)"
+within 60 sees 2 '{x["node"]: x["reason"] for x in m["standby"]} == {"bob": "", "cat": ""}' || fail "standby: $(seen)"
+
+# ---- what is refused -------------------------------------------------------------------------------
+is 404 'no node is called dee' "$(change 1 move '{"name": "m", "nodes": ["ann", "dee"], "parallel": "tensor2"}')"
+is 400 'not among the nodes' "$(change 1 move '{"name": "m", "node": "cat", "nodes": "ann,bob"}')"
+is 400 'is the layout of a candidate' "$(change 1 move '{"name": "m", "nodes": "ann,bob", "parallel": "circle2"}')"
+is 400 'is not a list of names' "$(change 1 move '{"name": "m", "nodes": [1]}')"
+is 400 'a layout names its nodes' "$(change 1 move '{"name": "m", "nodes": "auto", "parallel": "tensor2"}')"
+is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": "auto"}')" # as it is: nothing begins again
+sees 1 '("moved", "ann", "m") not in k' || fail "a move to what is: $(seen)"
+
+# ---- a candidate of the list is chosen, in the middle of an answer ---------------------------------
+question='{"model": "m", "prompt": "What is a bit bucket?", "max_tokens": 450, "ignore_eos": true, "temperature": 0, "stream": true}'
+ask() { on "$1" curl -sN -m 200 -H "Content-Type: application/json" -d "$question" "http://127.0.0.1:$port/v1/completions" >"$2" 2>/dev/null; }
+words() { sed -n 's/^data: {/{/p' "$1" | python3 -c 'import json, sys; print("".join(json.loads(l)["choices"][0]["text"] for l in sys.stdin))'; }
+begun() { [ "$(grep -c '^data: {' "$1" 2>/dev/null)" -ge 20 ]; }
+ask 3 ref || fail "no answer: $(logs)"
+change 2 plan '{"name": "m", "nodes": ["ann", "bob"]}' >/dev/null
+body=$(python3 - <<'END'
+import json
+c, = [x for x in json.load(open("changed.json"))["candidates"] if set(x["nodes"]) == {"ann", "bob"}]
+assert c["fits"] and c["layout"] in ("tensor2", "pipeline2") and not c["chosen"], c
+print(json.dumps({"name": "m", "nodes": c["nodes"], "parallel": c["layout"]}))
+END
+) || fail "the plan: $(cat changed.json)"
+ask 3 got &
+asking=$!
+within 60 begun got || fail "the answer does not begin: $(logs)"
+is 200 '"m"' "$(change 2 move "$body")"
+wait $asking || fail "the answer ends with $?"
+[ "$(words got)" = "$(words ref)" ] && [ "$(grep -c '^data: \[DONE\]' got)" = 1 ] || fail "the answer differs: $(cat got; logs)"
+within 60 sees 3 'm["ranks"] == 2 and m["state"] == "listening" and w == ["ann", "bob"] and m["node"] == "ann"' || fail "two ranks: $(seen)"
+sees 3 'm["layout"]["nodes"] == ["ann", "bob"] and m["parallel"] == m["layout"]["parallel"]' || fail "the layout: $(seen)"
+sees 3 'any(e["kind"] == "moved" and "is to run on ann,bob as" in e["sentence"] for e in d["events"])' || fail "what happened: $(seen)"
+# The third one stands by, and is not taken in.
+within 60 sees 3 '{x["node"]: x["reason"] for x in m["standby"]}.get("cat") == ""' || fail "cat stands by: $(seen)"
+
+# ---- just one, where none of it was; an answer goes on there ----------------------------------------
+ask 1 got &
+asking=$!
+within 60 begun got || fail "the answer does not begin: $(logs)"
+is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": ["cat"], "parallel": "one rank"}')"
+wait $asking || fail "the answer ends with $?"
+[ "$(words got)" = "$(words ref)" ] || fail "the answer differs: $(cat got; logs)"
+within 60 sees 1 'm["ranks"] == 1 and m["node"] == "cat" and w == ["cat"] and m["state"] == "listening"' || fail "on cat alone: $(seen)"
+# It is lost: others take over, all that are there.
+cut 3
+within 90 sees 1 'm["state"] == "listening" and m["node"] in ("ann", "bob") and w == ["ann", "bob"]' || fail "others take over: $(seen)"
+back 3
+
+# ---- and again what is fastest ----------------------------------------------------------------------
+within 60 sees 1 'n["cat"]["state"] == "here"' || fail "cat is back: $(seen)"
+is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": "auto"}')"
+within 100 sees 1 'm["layout"] is None and m["ranks"] == 3 and m["state"] == "listening"' || fail "all of them: $(seen)"
+[ $failures = 0 ]
