@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "net/json_peek.h"
+#include "server/background.h"
 #include "server/memo.h"
 
 #include <stdlib.h>
@@ -49,6 +50,10 @@ void http_forget_body(struct http_request *r) {
 bool http_is_trusted(const struct http_request *r) {
     (void)r;
     return true;
+}
+int http_key(const struct http_request *r) {
+    (void)r;
+    return 0;
 }
 unsigned long long http_client(const struct http_request *r) {
     (void)r;
@@ -124,6 +129,7 @@ struct generation {
 };
 static struct generation the_generation;
 static struct memo *memo;
+static struct background *background;
 static unsigned mode;
 
 static const struct service_facts facts = {.name = "model",
@@ -159,6 +165,10 @@ enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
 struct memo *service_memo(struct service *s) {
     (void)s;
     return memo;
+}
+struct background *service_background(struct service *s) {
+    (void)s;
+    return background;
 }
 void service_request_init(struct service_request *r) {
     *r = (struct service_request){.n_predict = -1, .n_choices = 1};
@@ -341,7 +351,8 @@ static void peek(const char *body, size_t len) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct err err;
     if (memo == NULL)
-        BUG_ON(memo_open(&memo, 16, 1 << 16, &err) != ST_OK);
+        BUG_ON(memo_open(&memo, 16, 1 << 16, &err) != ST_OK ||
+               background_open(&background, 4, 1 << 14, &err) != ST_OK);
     if (size < 2)
         return 0;
     const struct route *route = route_at(data[0] % 32);

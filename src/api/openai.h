@@ -19,9 +19,10 @@ void openai_response_show(struct service *s, struct http_request *r);
 void openai_response_forget(struct service *s, struct http_request *r);
 void openai_response_cancel(struct service *s, struct http_request *r);
 void openai_response_count(struct service *s, struct http_request *r);
-/* What is remembered of a response: an object of it, and of the items of its conversation. NULL:
- * nothing (any more). */
-json_t *openai_recall(struct service *s, const char *id);
+/* What is remembered of a response, or known of one that is under way: an object of it, and of the
+ * items of its conversation. NULL: nothing (any more), or it is another owner's (http_key()). */
+json_t *openai_recall(struct service *s, const char *id, int owner);
+bool openai_is_under_way(const json_t *response);
 
 /* ---- requests ---------------------------------------------------------------------------- */
 

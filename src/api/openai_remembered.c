@@ -1,4 +1,5 @@
-/* openai_remembered.c: /v1/responses/ID and what is below it: the responses that are remembered. */
+/* openai_remembered.c: /v1/responses/ID and what is below it: the responses that are remembered, and
+ * those that are made in the background. */
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -6,11 +7,33 @@
 
 #include <stdlib.h>
 
-json_t *openai_recall(struct service *s, const char *id) {
-    char *text = memo_get(service_memo(s), id);
-    json_t *v = text != NULL ? json_loads(text, 0, NULL) : NULL;
+/* Of one under way; its conversation is that before the answer. */
+static json_t *recall_job(struct service *s, const char *id, int owner) {
+    char *text, *items;
+    if (!background_get(service_background(s), id, owner, &text, &items))
+        return NULL;
+    json_t *v = text != NULL && items != NULL
+                    ? json_pack("{s:o, s:o}", "response", json_loads(text, 0, NULL), "items",
+                                json_loads(items, 0, NULL))
+                    : NULL;
+    mem_free(text);
+    mem_free(items);
+    return v;
+}
+
+json_t *openai_recall(struct service *s, const char *id, int owner) {
+    json_t *v = recall_job(s, id, owner);
+    if (v != NULL)
+        return v;
+    char *text = memo_get(service_memo(s), id, owner);
+    v = text != NULL ? json_loads(text, 0, NULL) : NULL;
     mem_free(text);
     return v;
+}
+
+bool openai_is_under_way(const json_t *response) {
+    const char *status = json_string_value(json_object_get(response, "status"));
+    return status != NULL && (str_eq(status, "queued") || str_eq(status, "in_progress"));
 }
 
 static const char *id_in_path(const struct http_request *http) {
@@ -26,14 +49,6 @@ static void refuse(struct http_request *http, enum status st, const char *senten
 
 static void say_unknown(struct http_request *http) {
     refuse(http, ST_NOT_FOUND, "no response with this id is known here, or not any more", "");
-}
-
-static bool is_streamed(struct http_request *http) {
-    const char *stream = http_query(http, "stream");
-    bool streams = stream != NULL && str_eq(stream, "true");
-    if (streams)
-        refuse(http, ST_BAD_INPUT, "stream: a response that is kept comes whole", "stream");
-    return streams;
 }
 
 /* ---- /v1/responses/ID/input_items -------------------------------------------------------- */
@@ -94,7 +109,7 @@ static void list_input(struct service *s, struct http_request *http, const char 
         refuse(http, ST_BAD_INPUT, "limit must be from 1 to 100", "limit");
         return;
     }
-    json_t *kept = openai_recall(s, id);
+    json_t *kept = openai_recall(s, id, http_key(http));
     if (kept == NULL) {
         say_unknown(http);
         return;
@@ -122,10 +137,37 @@ static char *id_before(const struct http_request *http, const char *tail) {
     return id;
 }
 
-static void show(struct service *s, struct http_request *http, const char *id) {
-    if (is_streamed(http))
+/* Its events, from the one after starting_after on. */
+static void stream(struct service *s, struct http_request *http, const char *id) {
+    const char *after = http_query(http, "starting_after");
+    char *end = NULL;
+    struct err why;
+    long number = after != NULL ? strtol(after, &end, 10) : -1;
+    if (after != NULL && (*after == '\0' || *end != '\0' || number < 0)) {
+        refuse(http, ST_BAD_INPUT, "starting_after must be an event's sequence_number",
+               "starting_after");
         return;
-    json_t *v = openai_recall(s, id);
+    }
+    enum status st =
+        background_follow(service_background(s), id, http_key(http), number, http, &why);
+    json_t *known = st == ST_NOT_FOUND ? openai_recall(s, id, http_key(http)) : NULL;
+    if (known != NULL)
+        st = err_set(&why, ST_UNSUPPORTED,
+                     "stream: only a background response that was made with stream can be "
+                     "streamed again, as long as its events are kept");
+    if (st != ST_OK)
+        reply_error(http, &openai_response_dialect, st, &why,
+                    st == ST_UNSUPPORTED ? "stream" : "");
+    json_decref(known);
+}
+
+static void show(struct service *s, struct http_request *http, const char *id) {
+    const char *streams = http_query(http, "stream");
+    if (streams != NULL && str_eq(streams, "true")) {
+        stream(s, http, id);
+        return;
+    }
+    json_t *v = openai_recall(s, id, http_key(http));
     if (v == NULL) {
         say_unknown(http);
         return;
@@ -145,26 +187,37 @@ void openai_response_show(struct service *s, struct http_request *http) {
     mem_free(id);
 }
 
-/* Only what is computed in the background could be: of others the client closes the connection. */
-void openai_response_cancel(struct service *s, struct http_request *http) {
-    char *id = id_before(http, "/cancel");
-    json_t *v = id != NULL ? openai_recall(s, id) : NULL;
-    if (id == NULL || strchr(id, '/') != NULL)
-        refuse(http, ST_NOT_FOUND, "there is nothing at this path", "");
-    else if (v == NULL)
+/* Of what has ended, the end is told again. */
+static void say_ended(struct service *s, struct http_request *http, const char *id) {
+    json_t *v = openai_recall(s, id, http_key(http));
+    json_t *response = json_object_get(v, "response");
+    if (v == NULL)
         say_unknown(http);
+    else if (json_is_true(json_object_get(response, "background")))
+        reply_json(http, 200, json_incref(response));
     else
         refuse(http, ST_BAD_INPUT,
-               "only a background response can be cancelled, and this one is complete", "");
+               "only a background response can be cancelled; of others the client closes the "
+               "connection",
+               "");
     json_decref(v);
+}
+
+void openai_response_cancel(struct service *s, struct http_request *http) {
+    char *id = id_before(http, "/cancel");
+    if (id == NULL || strchr(id, '/') != NULL)
+        refuse(http, ST_NOT_FOUND, "there is nothing at this path", "");
+    else if (!background_cancel(service_background(s), id, http_key(http), http))
+        say_ended(s, http, id);
     mem_free(id);
 }
 
 void openai_response_forget(struct service *s, struct http_request *http) {
-    if (memo_forget(service_memo(s), id_in_path(http)))
+    const char *id = id_in_path(http);
+    bool was_job = background_forget(service_background(s), id, http_key(http));
+    if (memo_forget(service_memo(s), id, http_key(http)) || was_job)
         reply_json(http, 200,
-                   json_pack("{s:s, s:s, s:b}", "id", id_in_path(http), "object", "response",
-                             "deleted", 1));
+                   json_pack("{s:s, s:s, s:b}", "id", id, "object", "response", "deleted", 1));
     else
         say_unknown(http);
 }

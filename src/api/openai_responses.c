@@ -4,7 +4,7 @@
  * event.
  *
  * Unless `store` is false, a response is stored with its conversation (memo.h), so the next
- * request can continue from its id. */
+ * request can continue from its id. One in the background is a job (background.h) until then. */
 #include "api/openai.h"
 #include "api/openai_items.h"
 #include "base/mem.h"
@@ -23,11 +23,13 @@ struct response_state {
     json_t *items; /* owned: the conversation before the answer; NULL: nothing is remembered */
     int n_events;
     enum item_kind open;
-    json_t *item;     /* owned: the open one, as it was begun */
-    size_t begun;     /* where its text begins in the choice's */
-    json_t *logprobs; /* owned: of the open message */
-    bool carry;       /* thoughts come along as encrypted_content */
-    bool summarize;   /* thoughts are told as their summaries */
+    json_t *item;               /* owned: the open one, as it was begun */
+    size_t begun;               /* where its text begins in the choice's */
+    json_t *logprobs;           /* owned: of the open message */
+    bool carry;                 /* thoughts come along as encrypted_content */
+    bool summarize;             /* thoughts are told as their summaries */
+    int owner;                  /* http_key() of the request */
+    struct background_job *job; /* NULL: it is its client's */
 };
 
 static void state_deinit(void *state) {
@@ -45,13 +47,24 @@ static const char *type_of(const json_t *tool) {
 
 /* ---- events ------------------------------------------------------------------------------ */
 
+static void tell_job(struct background_job *job, const char *type, json_t *v) {
+    struct buf event = {0};
+    buf_add_sse(&event, type, v);
+    if (!event.failed)
+        background_tell(job, event.bytes, event.len);
+    buf_free(&event);
+}
+
 /* fields is taken over. */
 static void tell(struct reply *r, const char *type, json_t *fields) {
     struct response_state *s = r->state;
     if (r->stream) {
         json_t *v = json_pack("{s:s, s:i}", "type", type, "sequence_number", s->n_events++);
         json_object_update(v, fields);
-        reply_sse(r, type, v);
+        if (s->job != NULL)
+            tell_job(s->job, type, v);
+        else
+            reply_sse(r, type, v);
     }
     json_decref(fields);
 }
@@ -320,26 +333,49 @@ static json_t *usage_json(const struct reply *r) {
                      "total_tokens", (json_int_t)(u.n_prompt + u.n_generated));
 }
 
+/* As text (mem_free); NULL: no memory. */
+static char *text_of(const json_t *v) {
+    struct buf text = {0};
+    if (buf_add_json(&text, json_incref((json_t *)v)))
+        return text.bytes;
+    buf_free(&text);
+    return NULL;
+}
+
+static void set_status(const struct response_state *s, const char *status) {
+    json_object_set_new(s->response, "status", json_string(status));
+}
+
 static void remember(const struct reply *r) {
     const struct response_state *s = r->state;
     if (s->items == NULL)
         return;
     json_array_extend(s->items, output_of(s));
     json_t *v = json_pack("{s:O, s:O}", "response", s->response, "items", s->items);
-    char *text = v != NULL ? json_dumps(v, JSON_COMPACT) : NULL;
+    char *text = v != NULL ? text_of(v) : NULL;
     json_decref(v);
-    char *copy = text != NULL ? mem_strdup(text) : NULL; /* the memo frees its own kind */
-    free(text);
-    if (copy != NULL)
+    if (text != NULL)
         memo_put(service_memo(r->service),
-                 json_string_value(json_object_get(s->response, "id")), copy);
+                 json_string_value(json_object_get(s->response, "id")), s->owner, text);
+}
+
+/* It is remembered before it is no job any more, so that it can always be found. */
+static void end_job(const struct reply *r) {
+    struct response_state *s = r->state;
+    struct background_job *job = s->job;
+    if (job == NULL)
+        return;
+    s->job = NULL;
+    if (!background_end(job, text_of(s->response)))
+        (void)memo_forget(service_memo(r->service),
+                          json_string_value(json_object_get(s->response, "id")), s->owner);
 }
 
 /* False: cut off by a limit. */
 static bool conclude(struct reply *r) {
     struct response_state *s = r->state;
     bool cut = r->choices[0].finish == FINISH_LENGTH;
-    json_object_set_new(s->response, "status", json_string(cut ? "incomplete" : "completed"));
+    set_status(s, cut ? "incomplete" : "completed");
     if (cut)
         json_object_set_new(s->response, "incomplete_details",
                             json_pack("{s:s}", "reason", "max_output_tokens"));
@@ -349,21 +385,42 @@ static bool conclude(struct reply *r) {
 }
 
 static void response_begin(struct reply *r) {
-    tell_response(r, "response.created");
+    const struct response_state *s = r->state;
+    if (s->job == NULL) {
+        tell_response(r, "response.created");
+    } else {
+        set_status(s, "in_progress");
+        background_show(s->job, text_of(s->response));
+    }
     tell_response(r, "response.in_progress");
 }
 
 static void response_end(struct reply *r) {
     tell_response(r, conclude(r) ? "response.completed" : "response.incomplete");
+    end_job(r);
+}
+
+/* What there is of it stays, too. */
+static void end_early(struct reply *r) {
+    struct response_state *s = r->state;
+    end_item(r, "incomplete");
+    json_object_set_new(s->response, "usage", usage_json(r));
+    remember(r);
 }
 
 static void response_error(struct reply *r, enum status st, const struct err *why) {
     struct response_state *s = r->state;
+    bool cancelled = s->job != NULL && background_is_cancelled(s->job);
     (void)st;
-    json_object_set_new(s->response, "status", json_string("failed"));
-    json_object_set_new(s->response, "error",
-                        json_pack("{s:s, s:s}", "code", "server_error", "message", why->text));
-    tell_response(r, "response.failed");
+    set_status(s, cancelled ? "cancelled" : "failed");
+    if (!cancelled)
+        json_object_set_new(
+            s->response, "error",
+            json_pack("{s:s, s:s}", "code", "server_error", "message", why->text));
+    if (s->job != NULL)
+        end_early(r);
+    tell_response(r, cancelled ? "response.cancelled" : "response.failed");
+    end_job(r);
 }
 
 static json_t *response_whole(struct reply *r) {
@@ -386,12 +443,13 @@ const struct dialect openai_response_dialect = {.stream_type = "text/event-strea
 /* What the reply's state takes over, and what the service borrows. */
 struct conversation {
     json_t *items, *messages, *tools;
-    bool store, stream, carry, summarize;
+    bool store, stream, carry, summarize, background;
+    int owner; /* http_key() */
 };
 
 /* An item of an answer that is remembered; outputs: those that this request has asked for
  * already, by response. NULL: it is not known, or not any more. */
-static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
+static json_t *recall_item(struct service *s, int owner, json_t *outputs, const char *id) {
     enum { N_ID = sizeof((struct reply *)NULL)->id - 1 };
     char response[N_ID + sizeof "resp_"];
     const char *own = strchr(id, '_');
@@ -401,7 +459,7 @@ static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
         return NULL;
     snprintf(response, sizeof response, "resp_%.*s", (int)N_ID, own + 1);
     if (json_object_get(outputs, response) == NULL) {
-        json_t *v = openai_recall(s, response);
+        json_t *v = openai_recall(s, response, owner);
         json_t *output = json_object_get(json_object_get(v, "response"), "output");
         json_object_set(outputs, response, output);
         json_decref(v);
@@ -415,14 +473,14 @@ static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
 }
 
 /* In the place of references what they refer to. */
-static void param_references(struct params *p, struct service *s) {
+static void param_references(struct params *p, struct service *s, int owner) {
     json_t *input = json_object_get(p->body, "input"), *item, *outputs = json_object();
     size_t i;
     json_array_foreach(input, i, item) {
         const char *id = json_string_value(json_object_get(item, "id"));
         if (p->st != ST_OK || !str_eq(type_of(item), "item_reference"))
             continue;
-        json_t *known = id != NULL ? recall_item(s, outputs, id) : NULL;
+        json_t *known = id != NULL ? recall_item(s, owner, outputs, id) : NULL;
         if (known != NULL)
             json_array_set(input, i, known);
         else
@@ -438,10 +496,14 @@ static void param_previous(struct params *p, struct service *s, struct conversat
     param_text(p, "previous_response_id", &id);
     if (p->st != ST_OK || id == NULL)
         return;
-    json_t *before = openai_recall(s, id);
+    json_t *before = openai_recall(s, id, c->owner);
     if (before == NULL)
         params_fail_code(p, ST_BAD_INPUT, ERR_RESPONSE_UNKNOWN, "previous_response_id",
                          "the response \"%.60s\" is not known here, or not any more", id);
+    else if (openai_is_under_way(json_object_get(before, "response")))
+        params_fail(p, "previous_response_id",
+                    "the response \"%.60s\" is still under way: it cannot be continued yet",
+                    id);
     json_array_extend(c->items, json_object_get(before, "items"));
     json_decref(before);
 }
@@ -480,14 +542,15 @@ static void param_include(struct params *p, struct service_request *r, struct co
     r->n_top = r->logprobs ? r->n_top : 0;
 }
 
+static void param_background(struct params *p, struct conversation *c) {
+    param_bool(p, "background", &c->background);
+    if (c->background && !c->store)
+        params_fail(p, "background",
+                    "background needs store: nobody could ask for the response otherwise");
+}
+
 static void refuse_the_rest(struct params *p) {
     static const char *const nulls[] = {"conversation", "prompt"};
-    bool background = false;
-    param_bool(p, "background", &background);
-    if (background)
-        params_fail(p, "background",
-                    "background is not supported: the connection stays open until the answer "
-                    "is there; with stream it comes as it is made");
     for (size_t i = 0; i < ARRAY_LEN(nulls); i++) {
         const json_t *v = json_object_get(p->body, nulls[i]);
         if (v != NULL && !json_is_null(v))
@@ -505,6 +568,7 @@ static void read_request(struct params *p, struct service *s, struct service_req
     param_limit(p, "max_output_tokens", false, r);
     param_bool(p, "store", &c->store);
     param_bool(p, "stream", &c->stream);
+    param_background(p, c);
     param_sampling(p, r, m);
     r->tools = c->tools = items_tools(p);
     param_tool_choice(p, r);
@@ -514,7 +578,7 @@ static void read_request(struct params *p, struct service *s, struct service_req
     refuse_the_rest(p);
     param_text(p, "instructions", &instructions);
     param_previous(p, s, c);
-    param_references(p, s);
+    param_references(p, s, c->owner);
     if (p->st == ST_OK)
         items_add_input(p, c->items);
     if (p->st != ST_OK)
@@ -541,12 +605,14 @@ static json_t *short_real(float v) {
 }
 
 static json_t *response_json(const struct reply *r, const struct params *p,
-                             const struct service_request *request, bool store) {
-    json_t *v = json_pack("{s:o, s:s, s:I, s:s, s:b, s:n, s:n, s:s, s:[], s:n}", "id",
-                          json_sprintf("resp_%s", r->id), "object", "response", "created_at",
-                          (json_int_t)r->created, "status", "in_progress", "background", 0,
-                          "error", "incomplete_details", "model",
-                          service_facts(r->service)->name, "output", "usage");
+                             const struct service_request *request,
+                             const struct conversation *c) {
+    json_t *v =
+        json_pack("{s:o, s:s, s:I, s:s, s:b, s:n, s:n, s:s, s:[], s:n}", "id",
+                  json_sprintf("resp_%s", r->id), "object", "response", "created_at",
+                  (json_int_t)r->created, "status", c->background ? "queued" : "in_progress",
+                  "background", c->background, "error", "incomplete_details", "model",
+                  service_facts(r->service)->name, "output", "usage");
     static const char *const nullable[] = {"instructions", "max_output_tokens",
                                            "max_tool_calls", "previous_response_id", "user"};
     for (size_t i = 0; i < ARRAY_LEN(nullable); i++)
@@ -561,23 +627,93 @@ static json_t *response_json(const struct reply *r, const struct params *p,
     echo(v, p, "temperature", short_real(request->sampling.base.temperature));
     echo(v, p, "top_p", short_real(request->sampling.base.top_p));
     echo(v, p, "top_logprobs", json_integer(0));
-    json_object_set_new(v, "store", json_boolean(store));
+    json_object_set_new(v, "store", json_boolean(c->store));
     return v;
 }
 
+static void prepare(struct reply *reply, const struct params *p,
+                    const struct service_request *r, const struct conversation *c) {
+    struct response_state *state = reply->state;
+    state->response = response_json(reply, p, r, c);
+    state->items = c->store ? json_incref(c->items) : NULL;
+    state->carry = c->carry;
+    state->summarize = c->summarize;
+    state->owner = c->owner;
+}
+
 static void answer(struct service *s, struct http_request *http, const struct params *p,
-                   struct service_request *r, struct conversation *c) {
+                   struct service_request *r, const struct conversation *c) {
     struct reply *reply = reply_open(s, http, &openai_response_dialect, 1, 1, c->stream,
                                      sizeof(struct response_state));
     if (reply == NULL)
         return;
-    struct response_state *state = reply->state;
-    state->response = response_json(reply, p, r, c->store);
-    state->items = c->store ? json_incref(c->items) : NULL;
-    state->carry = c->carry;
-    state->summarize = c->summarize;
+    prepare(reply, p, r, c);
     reply_submit(reply, r);
 }
+
+/* ---- in the background ------------------------------------------------------------------- */
+
+static void cancel_reply(void *reply) {
+    reply_cancel(reply);
+}
+
+/* A request that is asked again, under the same name, finds its job: *is_new is false. */
+static enum status begin_job(struct reply *reply, const struct conversation *c, bool *is_new,
+                             struct err *err) {
+    struct response_state *s = reply->state;
+    const struct background_start start = {
+        .id = json_string_value(json_object_get(s->response, "id")),
+        .owner = c->owner,
+        .text = text_of(s->response),
+        .conversation = text_of(c->items),
+        .events = c->stream,
+        .cancel = cancel_reply,
+        .user = reply};
+    TRY(background_begin(service_background(reply->service), &start, &s->job, err));
+    *is_new = s->job != NULL;
+    return ST_OK;
+}
+
+static enum status submit_job(struct reply *reply, struct service_request *r,
+                              const struct conversation *c, struct err *err) {
+    bool is_new = false;
+    enum status st = begin_job(reply, c, &is_new, err);
+    if (st != ST_OK || !is_new) {
+        reply_drop(reply);
+        return st;
+    }
+    tell_response(reply, "response.created");
+    tell_response(reply, "response.queued");
+    return reply_submit_alone(reply, r, err);
+}
+
+/* What was refused at once is no response. */
+static void forget_job(struct service *s, const char *id, int owner) {
+    (void)background_forget(service_background(s), id, owner);
+    (void)memo_forget(service_memo(s), id, owner);
+}
+
+static void answer_later(struct service *s, struct http_request *http, struct params *p,
+                         struct service_request *r, const struct conversation *c) {
+    struct reply *reply = reply_open_alone(s, http, &openai_response_dialect, c->stream,
+                                           sizeof(struct response_state));
+    if (reply == NULL)
+        return;
+    prepare(reply, p, r, c);
+    json_t *queued = json_deep_copy(((struct response_state *)reply->state)->response);
+    char *id = mem_strdup(json_string_value(json_object_get(queued, "id")));
+    p->st = submit_job(reply, r, c, &p->err);
+    if (p->st != ST_OK)
+        forget_job(s, id, c->owner);
+    else if (c->stream)
+        p->st = background_follow(service_background(s), id, c->owner, -1, http, &p->err);
+    else
+        reply_json(http, 200, json_incref(queued));
+    json_decref(queued);
+    mem_free(id);
+}
+
+/* ---- routes ------------------------------------------------------------------------------ */
 
 static void conversation_deinit(struct conversation *c) {
     json_decref(c->items);
@@ -589,8 +725,11 @@ static void respond(struct service *s, struct http_request *http, struct params 
     struct service_request r;
     struct request_memory m = {0};
     struct conversation c = {0};
+    c.owner = http_key(http);
     read_request(p, s, &r, &m, &c);
-    if (p->st == ST_OK)
+    if (p->st == ST_OK && c.background)
+        answer_later(s, http, p, &r, &c);
+    else if (p->st == ST_OK)
         answer(s, http, p, &r, &c);
     conversation_deinit(&c);
     request_memory_deinit(&m);
@@ -606,6 +745,7 @@ static void count(struct service *s, struct http_request *http, struct params *p
     struct conversation c = {0};
     int32_t *ids = NULL;
     size_t n;
+    c.owner = http_key(http);
     read_request(p, s, &r, &m, &c);
     if (p->st == ST_OK)
         p->st = service_prompt(s, &r, &ids, &n, &p->err);

@@ -70,11 +70,11 @@ static struct gateway_route *find_route(struct gateway *f, const char *name) {
 
 /* The model that a request names: a copy; NULL: none. */
 static char *name_in(const struct passing *p) {
-    const char *path = http_path(p->r);
+    const char *path = http_path(p->r), *one = path_without_version(MODELS "/", path);
     if (p->asked_model != NULL)
         return mem_strdup(p->asked_model);
-    if (str_starts(path, MODELS "/"))
-        return mem_strdup(path + strlen(MODELS "/"));
+    if (str_starts(path, one))
+        return mem_strdup(path + strlen(one));
     size_t n;
     const char *body = http_body(p->r, &n);
     char *name = json_peek_text(body, n, "model");
@@ -150,7 +150,7 @@ static void give_merged(struct passing *p, enum gateway_merge how) {
  * is more than "unknown here" or "not allowed for this client". */
 static bool seek(struct passing *p, bool (*is_hers)(const struct passing *p), bool *answered) {
     bool all = true, any = false;
-    p->limit_s = PART_S;
+    p->head_s = PART_S; /* a stream takes as long as it takes */
     while ((p->route = next_route(p->f, p->route)) != NULL) {
         *answered = passing_ask(p, false);
         if (*answered && is_hers(p))
@@ -280,6 +280,11 @@ static bool is_of_cluster(const struct passing *p) {
            (path[n] == '\0' || path[n] == '/') && !str_eq(p->method, "OPTIONS");
 }
 
+static bool is_of_response(const struct passing *p) {
+    const char *path = http_path(p->r);
+    return str_starts(path, path_without_version(RESPONSES, path));
+}
+
 static void *passing_main(void *user) {
     struct passing *p = user;
     struct gateway *f = p->f;
@@ -290,7 +295,7 @@ static void *passing_main(void *user) {
         f->cluster(f->user, p->r, gateway_port(f));
     else if (how != MERGE_NONE)
         give_merged(p, how);
-    else if (of_all && str_starts(http_path(p->r), RESPONSES))
+    else if (of_all && is_of_response(p))
         ask_for_response(p);
     else if (of_all && str_eq(http_method(p->r), "OPTIONS"))
         ask_for_entry(p);

@@ -64,9 +64,11 @@ struct passing {
 
     struct gateway_route *route; /* held: the route in use */
     double limit_s;              /* for each of them; 0: none */
+    double head_s;               /* likewise, but of a stream only until it has begun */
 
     /* Of this try: */
-    uint64_t target; /* its number */
+    uint64_t target;  /* its number */
+    double head_by_s; /* clock; 0: no limit */
     int status;
     bool has_status, broken; /* broken: what comes is not what came, or does not fit */
     enum gateway_units units;

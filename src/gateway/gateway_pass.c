@@ -324,13 +324,18 @@ static bool is_gone(struct passing *p) {
     return atomic_load_explicit(&p->gone, memory_order_relaxed);
 }
 
+static bool is_late(const struct passing *p) {
+    bool streams = p->status == 200 && str_starts(content_type(p), "text/event-stream");
+    return p->head_by_s > 0 && !streams && clock_s() > p->head_by_s;
+}
+
 static int look(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
     struct passing *p = user;
     (void)a, (void)b, (void)c, (void)d;
     pthread_mutex_lock(&p->f->lock);
     bool over = p->f->closing || p->route->removed || p->route->n_targets != p->target;
     pthread_mutex_unlock(&p->f->lock);
-    return over || is_gone(p);
+    return over || is_gone(p) || is_late(p);
 }
 
 static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
@@ -384,6 +389,7 @@ static bool try_once(struct passing *p, const char *target) {
     p->reply_headers = NULL;
     p->status = 0;
     p->has_status = false;
+    p->head_by_s = p->head_s > 0 ? clock_s() + p->head_s : 0;
     p->units = GATEWAY_WHOLE;
     p->text.len = 0;
     for (size_t i = 0; i < GATEWAY_LANES; i++)

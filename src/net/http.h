@@ -148,6 +148,8 @@ const char *http_body(const struct http_request *r, size_t *len);
 void http_forget_body(struct http_request *r);
 /* Whether the client has shown a key, or none is asked for: of use where cfg.needs_key says no. */
 bool http_is_trusted(const struct http_request *r);
+/* Which of cfg.api_keys it has shown, from 1; 0: none of them. */
+int http_key(const struct http_request *r);
 /* The key that it shows, whatever that is worth; NULL: none. */
 const char *http_shown_key(const struct http_request *r);
 /* Why cfg.local_only would refuse it: a sentence; NULL: it would not. */

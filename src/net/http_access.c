@@ -18,7 +18,7 @@ const char *http_shown_key(const struct http_request *r) {
     return http_header(r, "x-api-key");
 }
 
-int http_access_key(const struct http_request *r) {
+int http_key(const struct http_request *r) {
     const struct http_server *s = r->server;
     const char *key = http_shown_key(r);
     unsigned char hash[HTTP_KEY_BYTES];
@@ -30,10 +30,6 @@ int http_access_key(const struct http_request *r) {
         which |=
             -(sodium_memcmp(hash, s->keys[i], sizeof hash) == 0 && which == 0) & (int)(i + 1);
     return which;
-}
-
-bool http_access_has_key(const struct http_request *r) {
-    return http_access_key(r) != 0;
 }
 
 unsigned long long http_client(const struct http_request *r) {

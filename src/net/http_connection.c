@@ -342,7 +342,7 @@ static void begin_request(struct http_connection *c, size_t n, struct http_fault
         return;
     }
     note_address(c->r, &c->from);
-    c->r->trusted = s->n_keys == 0 || http_access_has_key(c->r);
+    c->r->trusted = s->n_keys == 0 || http_key(c->r) != 0;
     if (fault.status != 0) {
         refuse(c, fault);
         return;

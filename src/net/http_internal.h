@@ -178,9 +178,6 @@ void http_places_clear(struct http_server *s);
 
 /* ---- http_access.c ----------------------------------------------------------------------- */
 
-bool http_access_has_key(const struct http_request *r);
-/* Which one, from 1; 0: none. */
-int http_access_key(const struct http_request *r);
 /* The origin whose pages may read what is answered; NULL: none. */
 const char *http_access_origin(const struct http_request *r);
 

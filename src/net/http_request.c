@@ -12,7 +12,7 @@ static void log_request(const struct http_request *r) {
     const struct http_config *cfg = &r->server->cfg;
     struct http_record record = {.method = r->head.method != NULL ? r->head.method : "",
                                  .path = r->head.path != NULL ? r->head.path : "",
-                                 .key = http_access_key(r),
+                                 .key = http_key(r),
                                  .status = r->status,
                                  .left = r->left || r->broken,
                                  .begun_unix_s = r->begun_unix_s,

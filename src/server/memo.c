@@ -10,6 +10,7 @@
 struct entry {
     struct entry *prev, *next;
     char *id, *text;
+    int owner;
     size_t bytes;
 };
 
@@ -59,6 +60,12 @@ static struct entry *find(const struct memo *m, const char *id) {
     return e;
 }
 
+/* NULL: none that this owner may know of. */
+static struct entry *find_own(const struct memo *m, const char *id, int owner) {
+    struct entry *e = find(m, id);
+    return e != NULL && e->owner == owner ? e : NULL;
+}
+
 static void drop(struct memo *m, struct entry *e) {
     unlink_entry(m, e);
     entry_free(e);
@@ -73,10 +80,10 @@ void memo_close(struct memo *m) {
     mem_free(m);
 }
 
-void memo_put(struct memo *m, const char *id, char *text) {
+void memo_put(struct memo *m, const char *id, int owner, char *text) {
     struct entry *e = mem_calloc(1, sizeof *e);
     if (e != NULL)
-        *e = (struct entry){.id = mem_strdup(id), .text = text};
+        *e = (struct entry){.id = mem_strdup(id), .text = text, .owner = owner};
     if (e == NULL || e->id == NULL) {
         mem_free(text);
         mem_free(e);
@@ -85,18 +92,22 @@ void memo_put(struct memo *m, const char *id, char *text) {
     e->bytes = sizeof *e + strlen(id) + strlen(text) + 2;
     pthread_mutex_lock(&m->lock);
     struct entry *old = find(m, id);
-    if (old != NULL)
+    bool others = old != NULL && old->owner != owner;
+    if (old != NULL && !others)
         drop(m, old);
-    link_first(m, e);
+    if (!others)
+        link_first(m, e);
     while (m->n > m->n_max || m->bytes > m->max_bytes)
         drop(m, m->last);
     pthread_mutex_unlock(&m->lock);
+    if (others)
+        entry_free(e);
 }
 
-char *memo_get(struct memo *m, const char *id) {
+char *memo_get(struct memo *m, const char *id, int owner) {
     char *text = NULL;
     pthread_mutex_lock(&m->lock);
-    struct entry *e = find(m, id);
+    struct entry *e = find_own(m, id, owner);
     if (e != NULL) {
         unlink_entry(m, e);
         link_first(m, e);
@@ -106,9 +117,9 @@ char *memo_get(struct memo *m, const char *id) {
     return text;
 }
 
-bool memo_forget(struct memo *m, const char *id) {
+bool memo_forget(struct memo *m, const char *id, int owner) {
     pthread_mutex_lock(&m->lock);
-    struct entry *e = find(m, id);
+    struct entry *e = find_own(m, id, owner);
     if (e != NULL)
         drop(m, e);
     pthread_mutex_unlock(&m->lock);

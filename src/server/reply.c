@@ -143,24 +143,31 @@ void reply_raw(struct reply *r, const char *text) {
     write_piece(r, text, strlen(text));
 }
 
-static void write_json(struct reply *r, const char *before, json_t *v, const char *after) {
-    struct buf t = {0};
-    buf_add_str(&t, before);
-    buf_add_json(&t, v);
-    if (buf_add_str(&t, after))
-        write_piece(r, t.bytes, t.len);
-    buf_free(&t);
+static void write_buf(struct reply *r, struct buf *t) {
+    if (!t->failed)
+        write_piece(r, t->bytes, t->len);
+    buf_free(t);
+}
+
+void buf_add_sse(struct buf *t, const char *event, json_t *v) {
+    if (event != NULL)
+        buf_printf(t, "event: %s\n", event);
+    buf_add_str(t, "data: ");
+    buf_add_json(t, v);
+    buf_add_str(t, "\n\n");
 }
 
 void reply_sse(struct reply *r, const char *event, json_t *v) {
-    char before[96] = "data: ";
-    if (event != NULL)
-        snprintf(before, sizeof before, "event: %s\ndata: ", event);
-    write_json(r, before, v, "\n\n");
+    struct buf t = {0};
+    buf_add_sse(&t, event, v);
+    write_buf(r, &t);
 }
 
 void reply_ndjson(struct reply *r, json_t *v) {
-    write_json(r, "", v, "\n");
+    struct buf t = {0};
+    buf_add_json(&t, v);
+    buf_add_str(&t, "\n");
+    write_buf(r, &t);
 }
 
 /* ---- what the generations say, on the engine's thread ------------------------------------ */
@@ -253,7 +260,8 @@ static void begin_stream(struct reply *r) {
     if (r->stream_begun)
         return;
     r->stream_begun = true;
-    http_stream_begin(r->http, 200, r->dialect->stream_type);
+    if (r->http != NULL)
+        http_stream_begin(r->http, 200, r->dialect->stream_type);
     if (r->dialect->begin != NULL)
         r->dialect->begin(r);
 }
@@ -269,9 +277,26 @@ static void account(struct reply *r) {
     http_set_account(r->http, &a);
 }
 
+static void reply_free(void *user);
+
+static void finish_alone(struct reply *r) {
+    pthread_mutex_lock(&r->lock); /* it may be cancelled just now */
+    enum status failed = r->failed;
+    pthread_mutex_unlock(&r->lock);
+    if (failed != ST_OK)
+        r->dialect->stream_error(r, failed, &r->why);
+    else
+        r->dialect->end(r);
+    reply_free(r);
+}
+
 /* All parts have ended. The last touch of the reply: it may be gone afterwards. */
 static void finish(struct reply *r) {
     const struct dialect *d = r->dialect;
+    if (r->http == NULL) {
+        finish_alone(r);
+        return;
+    }
     account(r);
     bool begun = http_quiet_end(r->http);
     if (r->failed != ST_OK && !begun) {
@@ -308,7 +333,7 @@ static void on_event(void *user, const struct service_event *ev) {
         note_failure(r, ev);
     bool failed = ev->kind == EVENT_DONE &&
                   (ev->finish == FINISH_ERROR || ev->finish == FINISH_CANCELLED);
-    if (r->stream && !failed)
+    if ((r->stream || r->http == NULL) && !failed)
         begin_stream(r);
     if (r->dialect->event != NULL && !failed)
         r->dialect->event(r, choice, ev);
@@ -363,13 +388,13 @@ static bool reply_alloc(struct reply *r, size_t state_size) {
     return true;
 }
 
-/* As the request says, or by chance. */
 /* The end of the year 9999: time_json() writes four digits. */
 #define UNIX_TIME_MAX 253402300799
 
-static void name_reply(struct reply *r) {
+/* As the request says, or by chance. */
+static void name_reply(struct reply *r, const struct http_request *http) {
     unsigned char bytes[REPLY_NAME_BYTES];
-    const char *name = http_header(r->http, REPLY_NAME_HEADER), *rest;
+    const char *name = http_header(http, REPLY_NAME_HEADER), *rest;
     long long created;
     unsigned long long client;
     int end = 0;
@@ -382,7 +407,7 @@ static void name_reply(struct reply *r) {
     if (!r->named)
         randombytes_buf(bytes, sizeof bytes);
     r->created = r->named ? created : (int64_t)time(NULL);
-    r->client = r->named ? client : http_client(r->http);
+    r->client = r->named ? client : http_client(http);
     sodium_bin2hex(r->id, sizeof r->id, bytes, sizeof bytes);
 }
 
@@ -390,34 +415,66 @@ int64_t reply_now(const struct reply *r) {
     return r->named ? r->created : (int64_t)time(NULL);
 }
 
-struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
-                         int n_parts, int n_each, bool stream, size_t state_size) {
+/* http: NULL for one that is alone. */
+static struct reply *reply_new(struct service *s, struct http_request *http,
+                               const struct dialect *d, int n_parts, int n_each, bool stream,
+                               size_t state_size) {
     struct reply *r = mem_calloc(1, sizeof *r);
-    if (r != NULL) {
-        *r = (struct reply){.service = s,
-                            .http = http,
-                            .dialect = d,
-                            .stream = stream,
-                            .begun_s = clock_s(),
-                            .n_parts = n_parts,
-                            .n_each = n_each,
-                            .n_left = n_parts};
-        pthread_mutex_init(&r->lock, NULL);
-    }
-    if (r == NULL || !reply_alloc(r, state_size)) {
-        if (r != NULL)
-            reply_free(r);
-        struct err why;
+    if (r == NULL)
+        return NULL;
+    *r = (struct reply){.service = s,
+                        .http = http,
+                        .dialect = d,
+                        .stream = stream,
+                        .begun_s = clock_s(),
+                        .n_parts = n_parts,
+                        .n_each = n_each,
+                        .n_left = n_parts + (http == NULL)};
+    pthread_mutex_init(&r->lock, NULL);
+    if (reply_alloc(r, state_size))
+        return r;
+    reply_free(r);
+    return NULL;
+}
+
+/* As http says; r may be NULL, which is told. */
+static struct reply *introduce(struct reply *r, struct http_request *http,
+                               const struct dialect *d) {
+    struct err why;
+    char id[48];
+    if (r == NULL) {
         enum status st = err_set(&why, ST_NO_MEMORY, "no memory for a reply");
         reply_error(http, d, st, &why, "");
         return NULL;
     }
-    name_reply(r);
-    char id[48];
+    name_reply(r, http);
     snprintf(id, sizeof id, "req_%s", r->id);
     http_set_header(http, d->id_header != NULL ? d->id_header : "x-request-id", id);
-    http_set_release(http, reply_free, r);
     return r;
+}
+
+struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
+                         int n_parts, int n_each, bool stream, size_t state_size) {
+    struct reply *r =
+        introduce(reply_new(s, http, d, n_parts, n_each, stream, state_size), http, d);
+    if (r != NULL)
+        http_set_release(http, reply_free, r);
+    return r;
+}
+
+struct reply *reply_open_alone(struct service *s, struct http_request *http,
+                               const struct dialect *d, bool stream, size_t state_size) {
+    return introduce(reply_new(s, NULL, d, 1, 1, stream, state_size), http, d);
+}
+
+void reply_drop(struct reply *r) {
+    reply_free(r);
+}
+
+void reply_cancel(struct reply *r) {
+    struct err why;
+    enum status st = err_set(&why, ST_CANCELLED, "the request was cancelled");
+    fail(r, st, &why);
 }
 
 static void keep_generation(struct reply *r, int part, struct generation *g) {
@@ -442,28 +499,40 @@ static void choose_seed(const struct reply *r, int part, struct service_request 
     memcpy(&request->sampling.base.seed, bytes, sizeof request->sampling.base.seed);
 }
 
+static enum status submit_part(struct reply *r, int i, struct service_request *request,
+                               struct err *err) {
+    struct generation *g;
+    request->client = r->client;
+    request->follows = i > 0;
+    request->on_event = on_event;
+    request->user = &r->parts[i];
+    choose_seed(r, i, request);
+    enum status st = service_generate(r->service, request, &g, err);
+    if (st == ST_OK)
+        keep_generation(r, i, g);
+    else
+        fail(r, st, err);
+    return st;
+}
+
 void reply_submit(struct reply *r, struct service_request *requests) {
     struct err err;
-    struct generation *g;
     if (r->stream && str_eq(r->dialect->stream_type, "text/event-stream"))
         http_fill_quiet(r->http, r->dialect->stream_type, ": still at work\n\n");
-    for (int i = 0; i < r->n_parts; i++) {
-        requests[i].client = r->client;
-        requests[i].follows = i > 0;
-        requests[i].on_event = on_event;
-        requests[i].user = &r->parts[i];
-        choose_seed(r, i, &requests[i]);
-        enum status st = service_generate(r->service, &requests[i], &g, &err);
-        if (st == ST_OK) {
-            keep_generation(r, i, g);
-            continue;
+    for (int i = 0; i < r->n_parts; i++)
+        if (submit_part(r, i, &requests[i], &err) != ST_OK) {
+            parts_ended(r, r->n_parts - i);
+            break;
         }
-        fail(r, st, &err);
-        parts_ended(r, r->n_parts - i);
-        break;
-    }
     /* The request lives at least until the handler returns. */
     http_on_gone(r->http, on_gone, r);
+}
+
+enum status reply_submit_alone(struct reply *r, struct service_request *request,
+                               struct err *err) {
+    enum status st = submit_part(r, 0, request, err);
+    parts_ended(r, st == ST_OK ? 1 : 2);
+    return st;
 }
 
 struct reply_usage reply_usage(const struct reply *r) {

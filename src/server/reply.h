@@ -1,5 +1,6 @@
 /* reply.h: turns the events of one request's generations into one HTTP reply, whole or
- * streamed, in any dialect. A reply lives as long as its HTTP request.
+ * streamed, in any dialect. A reply lives as long as its HTTP request. A reply that is alone has
+ * none: it lives until its end, and its dialect tells whom it wants to.
  *
  * Threads: reply_open() and reply_submit() are for the handler, of which several run at once.
  * Everything after that happens on the engine's thread, which calls the dialect's functions. A
@@ -78,7 +79,7 @@ struct dialect {
 
 struct reply {
     struct service *service;
-    struct http_request *http;
+    struct http_request *http; /* NULL: it is alone */
     const struct dialect *dialect;
     bool stream;
     char id[2 * REPLY_NAME_BYTES + 1]; /* random hex, or the request's name */
@@ -92,7 +93,7 @@ struct reply {
     struct reply_part *parts;     /* reply.c's */
 
     pthread_mutex_t lock; /* guards: */
-    int n_left;           /* parts that have not ended */
+    int n_left;           /* parts that have not ended, and its maker, if it is alone */
     enum status failed;
     struct err why;
 
@@ -105,6 +106,18 @@ struct reply *reply_open(struct service *s, struct http_request *http, const str
 /* One request per part; on_event and user are set here. Replies, now or later. */
 void reply_submit(struct reply *r, struct service_request *requests);
 
+/* The same without a client: http only names it. Of the dialect's functions, begin() is called
+ * before the first event, and end() or stream_error() is the last. */
+struct reply *reply_open_alone(struct service *s, struct http_request *http,
+                               const struct dialect *d, bool stream, size_t state_size);
+/* One prompt; seldom, the error that the dialect was told, too. The reply may be gone. */
+enum status reply_submit_alone(struct reply *r, struct service_request *request,
+                               struct err *err);
+/* One that is alone, and not submitted. */
+void reply_drop(struct reply *r);
+/* Any thread, while it is there: it ends soon, as failed with ST_CANCELLED. */
+void reply_cancel(struct reply *r);
+
 /* The sum over all prompts; generated over all choices. */
 struct reply_usage {
     size_t n_prompt, n_cached, n_generated, n_reasoning;
@@ -113,6 +126,9 @@ struct reply_usage reply_usage(const struct reply *r);
 
 /* The time to write down, Unix: of a named request, that of its name. */
 int64_t reply_now(const struct reply *r);
+
+/* An event of a stream; event: NULL for none, v is taken over. */
+void buf_add_sse(struct buf *t, const char *event, json_t *v);
 
 /* For the dialect's stream functions. v is taken over. */
 void reply_sse(struct reply *r, const char *event, json_t *v); /* event: NULL for none */

@@ -24,6 +24,8 @@
 #define REOPEN_MS 1000 /* between two tries */
 #define MEMO_TEXTS 4096
 #define MEMO_BYTES ((size_t)64 << 20)
+#define BACKGROUND_JOBS 256
+#define BACKGROUND_BYTES ((size_t)64 << 20)
 
 struct service {
     struct service_config cfg;
@@ -31,6 +33,7 @@ struct service {
     char fingerprint[16];
     char *name, *path, *template_source, *architecture, *type, *placement;
     struct memo *memo;
+    struct background *background;
     pthread_rwlock_t lock;
     struct served_model *open; /* NULL: being opened again, or stopped */
     char why[512];             /* while it is NULL */
@@ -209,6 +212,7 @@ static enum status describe(struct service *s, struct err *err) {
 
 static enum status open_parts(struct service *s, struct err *err) {
     TRY(memo_open(&s->memo, MEMO_TEXTS, MEMO_BYTES, err));
+    TRY(background_open(&s->background, BACKGROUND_JOBS, BACKGROUND_BYTES, err));
     TRY(model_open(&s->open, &s->cfg.engine, err));
     /* Progress is shown only at the first opening, while a user watches. */
     s->cfg.engine.model.progress = NULL;
@@ -251,6 +255,7 @@ void service_close(struct service *s) {
     service_stop(s);
     pthread_rwlock_destroy(&s->lock);
     memo_close(s->memo);
+    background_close(s->background);
     mem_free(s->name);
     mem_free(s->path);
     mem_free(s->template_source);
@@ -315,6 +320,10 @@ enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
 
 struct memo *service_memo(struct service *s) {
     return s->memo;
+}
+
+struct background *service_background(struct service *s) {
+    return s->background;
 }
 
 /* ---- text -------------------------------------------------------------------------------- */

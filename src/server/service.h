@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "server/background.h"
 #include "server/memo.h"
 
 #include <jansson.h>
@@ -78,8 +79,9 @@ enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
 /* Of all of them, and why they are placed so (engine/view.h); ST_PEER_LOST while there are none. */
 enum status service_view(struct service *s, struct engine_view *out, struct err *err);
 
-/* What dialects keep between requests. */
+/* What dialects keep between requests, and what they answer without a client. */
 struct memo *service_memo(struct service *s);
+struct background *service_background(struct service *s);
 
 enum service_tools { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 enum service_form { FORM_TEXT, FORM_JSON, FORM_SCHEMA, FORM_GBNF };

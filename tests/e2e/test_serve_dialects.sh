@@ -203,7 +203,7 @@ assert told["custom_tool_call_input.done"][0]["input"] == whole == told["output_
 assert not told["function_call_arguments.delta"]' "$work/whole" || fail "a custom call in a stream: $(cat "$work/body")"
 ask 200 /v1/responses -d "{\"input\":[{\"role\":\"user\",\"content\":\"hi\"},{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"patch\",\"input\":\"a\\\"b\"},{\"type\":\"custom_tool_call_output\",\"call_id\":\"c\",\"output\":\"done\"}],$patch,\"max_output_tokens\":2}"
 ask 400 /v1/responses -d "{\"input\":[{\"type\":\"custom_tool_call\",\"call_id\":\"c\",\"name\":\"patch\"}]}" && says 'input\[0\].input must be a string'
-ask 400 /v1/responses -d '{"input":"hi","background":true}' && says 'background is not supported'
+ask 400 /v1/responses -d '{"input":"hi","background":true,"store":false}' && says 'background needs store'
 
 # ---- llama.cpp's and LM Studio's paths, paths without /v1, a slash at the end --------------------------------
 for path in /v1/models /models /v1/models/ /models/; do

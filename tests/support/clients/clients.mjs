@@ -131,6 +131,53 @@ await check("responses: streamed", async () => {
   assert.equal(final.output[0].content[0].text, text);
   assert.deepEqual(helper.usage.output_tokens, final.usage.output_tokens);
 });
+const long = { model, input: messages, max_output_tokens: 4000, temperature: 0, ignore_eos: true };
+const wordsOf = (events) => events.filter((e) => e.type === "response.output_text.delta").map((e) => e.delta).join("");
+await check("responses: in the background, polled", async () => {
+  let r = await openai.responses.create({ ...asked, background: true });
+  assert.equal(r.status, "queued");
+  for (let i = 0; i < 600 && ["queued", "in_progress"].includes(r.status); i++) {
+    await new Promise((done) => setTimeout(done, 100));
+    r = await openai.responses.retrieve(r.id);
+  }
+  assert.equal(r.status, "incomplete");
+  assert.equal(r.output_text, text);
+  const { output_text, ...told } = r; // which the client itself adds, but not to what is cancelled
+  assert.deepEqual(await openai.responses.cancel(r.id), told);
+  const direct = await openai.responses.create(asked);
+  await assert.rejects(openai.responses.cancel(direct.id), OpenAI.BadRequestError);
+});
+await check("responses: in the background, streamed again from where the client was", async () => {
+  const whole = await openai.responses.create(long);
+  const events = [];
+  for await (const e of await openai.responses.create({ ...long, background: true, stream: true })) {
+    events.push(e);
+    if (events.length === 20) break; // this client goes away
+  }
+  const { id } = events[0].response;
+  assert.equal((await openai.responses.retrieve(id)).status, "in_progress");
+  for await (const e of await openai.responses.retrieve(id, { stream: true, starting_after: events.at(-1).sequence_number }))
+    events.push(e);
+  assert.deepEqual(events.map((e) => e.sequence_number), events.map((_, i) => i));
+  assert.equal(wordsOf(events), whole.output_text);
+  const helper = await openai.responses.stream({ response_id: id }).finalResponse();
+  assert.equal(helper.output_text, whole.output_text);
+});
+await check("responses: in the background, cancelled", async () => {
+  const events = [];
+  let cancelled;
+  for await (const e of await openai.responses.create({ ...long, background: true, stream: true })) {
+    events.push(e);
+    if (events.length === 20) cancelled = await openai.responses.cancel(events[0].response.id);
+  }
+  assert.equal(cancelled.status, "cancelled");
+  assert.equal(cancelled.output[0].content[0].text, wordsOf(events));
+  assert.deepEqual(await openai.responses.cancel(cancelled.id), cancelled);
+  assert.equal((await openai.responses.retrieve(cancelled.id)).output_text, wordsOf(events));
+  await openai.responses.delete(cancelled.id);
+  await assert.rejects(openai.responses.retrieve(cancelled.id), OpenAI.NotFoundError);
+  await becomesIdle();
+});
 await check("responses: instructions, items, logprobs", async () => {
   const input = [{ role: "developer", content: "Be brief." },
     { role: "user", content: [{ type: "input_text", text: "What is" }, { type: "input_text", text: " a bit bucket?" }] }];
@@ -171,7 +218,7 @@ await check("responses: json_schema, errors, abort", async () => {
   const r = await openai.responses.create({ model, input: messages, text: { format } });
   assert.ok(units.includes(JSON.parse(r.output_text).unit));
   await assert.rejects(openai.responses.create({ ...asked, model: "other" }), OpenAI.NotFoundError);
-  for (const bad of [{ input: 3 }, { input: [] }, { input: [{ type: "computer_call" }] }, { background: true },
+  for (const bad of [{ input: 3 }, { input: [] }, { input: [{ type: "computer_call" }] }, { background: true, store: false },
     { tools: [{ type: "web_search" }] }, { text: { format: { type: "xml" } } }])
     await assert.rejects(openai.responses.create({ ...asked, ...bad }), OpenAI.BadRequestError);
   const stream = await openai.responses.create({ model, input: messages, stream: true, ignore_eos: true });

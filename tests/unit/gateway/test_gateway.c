@@ -35,7 +35,7 @@ struct server {
     int listener;
     char address[NET_TEXT_BYTES];
     const char *words;
-    bool hangs;                 /* says no more after that, and waits for the client's end */
+    atomic_bool hangs;          /* says no more after that, and waits for the client's end */
     _Atomic(const char *) rest; /* or until there is a rest to say */
     pthread_t thread;
     atomic_bool stop, left; /* left: the client of one that hangs has gone */
@@ -865,7 +865,7 @@ static void test_lists(void **state) {
         &p, "/v1/models", NULL, 200,
         "{\"data\":[{\"id\":\"bob\"},{\"id\":\"ann\"}],\"first_id\":\"bob\",\"last_id\":\"ann\"}");
     gateway_to(p.of_b, NULL, NULL);
-    expect(&p, "/v1/models", NULL, 200,
+    expect(&p, "/models/", NULL, 200,
            "{\"data\":[{\"id\":\"ann\"}],\"first_id\":\"ann\",\"last_id\":\"ann\"}");
     pair_end(&p);
     pair_begin(&p, JSON("{\"models\":[{\"name\":\"ann:latest\"}]}"),
@@ -931,6 +931,43 @@ static void test_whose_response(void **state) {
     call_begin(&c, p.f, "/v1/responses/resp_1", NULL);
     call_end(&c);
     assert_int_equal(c.status, 503);
+    call_free(&c);
+    pair_end(&p);
+}
+
+/* So it is with what is done to it, and by its path without a version. */
+static void test_whose_response_is_cancelled(void **state) {
+    (void)state;
+    struct pair p;
+    struct client_call c;
+    pair_begin(&p, JSON("{\"id\":\"resp_1\"}"),
+               BODY("404 None", "application/json", "{\"error\":1}"));
+    expect(&p, "/v1/responses/resp_1/cancel", "{}", 200, "{\"id\":\"resp_1\"}");
+    assert_int_equal(strncmp(p.a.request, "POST /v1/responses/resp_1/cancel ", 33), 0);
+    expect(&p, "/responses/resp_1/cancel", "{}", 200, "{\"id\":\"resp_1\"}");
+    call_begin_method(&c, p.f, "DELETE", "/responses/resp_1");
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    assert_int_equal(strncmp(p.a.request, "DELETE /responses/resp_1 ", 25), 0);
+    call_free(&c);
+    pair_end(&p);
+}
+
+/* Its stream may be silent for longer than a server may be that only says what it has. */
+static void test_whose_stream(void **state) {
+    (void)state;
+    struct pair p;
+    struct client_call c;
+    pair_begin(&p, STREAM, BODY("404 None", "application/json", "{\"error\":1}"));
+    p.a.hangs = true;
+    call_begin(&c, p.f, "/v1/responses/resp_1?stream=true&starting_after=7", NULL);
+    wait_for_requests(&p.a, 1);
+    poll(NULL, 0, 5000);
+    assert_false(p.a.left);
+    p.a.rest = ONE TWO;
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    assert_string_equal(c.text.bytes, ONE TWO);
     call_free(&c);
     pair_end(&p);
 }
@@ -1069,6 +1106,8 @@ int main(void) {
                                        cmocka_unit_test(test_health_of_all),
                                        cmocka_unit_test(test_metrics_of_all),
                                        cmocka_unit_test(test_whose_response),
+                                       cmocka_unit_test(test_whose_response_is_cancelled),
+                                       cmocka_unit_test(test_whose_stream),
                                        cmocka_unit_test(test_whose_response_by_key),
                                        cmocka_unit_test(test_one_goes),
                                        cmocka_unit_test(test_name_in_query_of_one),
