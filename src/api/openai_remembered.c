@@ -1,5 +1,5 @@
-/* openai_remembered.c: /v1/responses/ID and what is below it: the responses that are remembered, and
- * those that are made in the background. */
+/* openai_remembered.c: /v1/responses/ID and what is below it: the responses that are remembered,
+ * and those that are made in the background. */
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,6 +1,6 @@
 /* memo.h: texts by id, within bounds of number and size. The least recently used one is dropped
- * first. /v1/responses stores its conversations here. Each has an owner, a number of an API key: for
- * others it is not there.
+ * first. /v1/responses stores its conversations here. Each has an owner, a number of an API key:
+ * for others it is not there.
  *
  * Any thread. */
 #ifndef LOCKSTEP_SERVER_MEMO_H
