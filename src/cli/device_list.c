@@ -2,6 +2,7 @@
 #include "cli/device_list.h"
 
 #include "base/util.h"
+#include "base/words.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,19 +19,19 @@ struct word {
 
 /* *at: the next word; it ends at the end of text. False: there is none. */
 static bool next_word(struct word *w, const char **at) {
-    if (*at == NULL)
+    size_t n;
+    const char *text = words_next(at, &n);
+    if (text == NULL)
         return false;
-    const size_t n = strcspn(*at, ",");
-    const char *equals = memchr(*at, '=', n);
-    *w = (struct word){.node = *at, .node_len = equals != NULL ? (size_t)(equals - *at) : 0};
-    w->device = *at + (equals != NULL ? w->node_len + 1 : 0);
-    w->device_len = n - (size_t)(w->device - *at);
-    *at = (*at)[n] == ',' ? *at + n + 1 : NULL;
+    const char *equals = memchr(text, '=', n);
+    *w = (struct word){.node = text, .node_len = equals != NULL ? (size_t)(equals - text) : 0};
+    w->device = text + (equals != NULL ? w->node_len + 1 : 0);
+    w->device_len = n - (size_t)(w->device - text);
     return true;
 }
 
 static bool is_of(const struct word *w, const char *name) {
-    return strlen(name) == w->node_len && memcmp(name, w->node, w->node_len) == 0;
+    return words_equal(w->node, w->node_len, name);
 }
 
 static enum status check_word(const struct word *w, const char *text, struct err *err) {

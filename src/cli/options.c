@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/util.h"
+#include "base/words.h"
 #include "cli/style.h"
 
 #include <ctype.h>
@@ -214,19 +215,15 @@ bool cli_parse_rate(const char *s, double *out) {
 
 static bool parse_list(const char *s, struct cli_list *out) {
     struct cli_list list = {0};
-    for (;;) {
+    size_t len;
+    for (const char *word; (word = words_next(&s, &len)) != NULL; list.n++) {
         char number[40];
-        size_t len = strcspn(s, ",");
         if (len >= sizeof number || list.n == CLI_LIST_MAX)
             return false;
-        memcpy(number, s, len);
+        memcpy(number, word, len);
         number[len] = '\0';
         if (!parse_real(number, 1e-6, 1e9, &list.value[list.n]))
             return false;
-        list.n++;
-        if (s[len] == '\0')
-            break;
-        s += len + 1;
     }
     *out = list;
     return true;

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cli/nodes.h"
 #include "cluster/client.h"
 #include "node/hub_relay.h"
@@ -90,13 +91,13 @@ static void *pull_on_node(void *user) {
 /* ---- which nodes ---------------------------------------------------------------------------- */
 
 static enum status check_names(const char *which, const json_t *answers, struct err *err) {
-    for (const char *at = which; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
-        size_t i, n = strcspn(at, ",");
+    size_t n;
+    for (const char *at; (at = words_next(&which, &n)) != NULL;) {
+        size_t i;
         const json_t *o;
-        bool found = false;
+        bool found = n == 0;
         json_array_foreach(answers, i, o) {
-            const char *name = json_text(o, "name");
-            found |= strlen(name) == n && strncmp(name, at, n) == 0;
+            found |= words_equal(at, n, json_text(o, "name"));
         }
         if (!found)
             return err_set(err, ST_NOT_FOUND, "no node is called %.*s (lockstep nodes)", (int)n,

@@ -5,6 +5,7 @@
 
 #include "base/median.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cli/session.h"
 
 #include <stdio.h>
@@ -57,19 +58,17 @@ struct latencies {
 /* "300us,3us". */
 static bool parse_latencies(struct latencies *out, const char *list) {
     double seconds;
-    for (out->n = 0; out->n < LATENCIES_MAX;) {
-        size_t len = strcspn(list, ",");
-        char *text = out->text[out->n++];
-        if (len >= sizeof out->text[0])
+    size_t len;
+    out->n = 0;
+    for (const char *at; (at = words_next(&list, &len)) != NULL;) {
+        if (out->n == LATENCIES_MAX || len >= sizeof out->text[0])
             return false;
-        snprintf(text, sizeof out->text[0], "%.*s", (int)len, list);
+        char *text = out->text[out->n++];
+        snprintf(text, sizeof out->text[0], "%.*s", (int)len, at);
         if (!cli_parse_time(text, &seconds))
             return false;
-        if (list[len] == '\0')
-            return true;
-        list += len + 1;
     }
-    return false;
+    return true;
 }
 
 static int open_cases(struct table *t, const struct latencies *l, int n_ctx) {

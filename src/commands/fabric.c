@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "fabric/meter.h"
 #include "link/doctor.h"
 #include "link/links.h"
@@ -136,8 +137,8 @@ static enum status find_link(const char *name, size_t n, enum fabric_link *id,
 
 static enum status bench_links(const char *links, struct meter_config *cfg,
                                struct meter_row *rows, size_t max, size_t *n, struct err *err) {
-    for (const char *at = links;; at++) {
-        size_t len = strcspn(at, ","), k;
+    size_t len, k;
+    for (const char *at, *rest = links; (at = words_next(&rest, &len)) != NULL;) {
         if (*n + METER_MAX_ROWS > max)
             return err_set(err, ST_BAD_INPUT, "too many links in \"%s\"", links);
         TRY(find_link(at, len, &cfg->link, err));
@@ -145,10 +146,8 @@ static enum status bench_links(const char *links, struct meter_config *cfg,
         if (st != ST_OK)
             return err_prefix(err, st, "%.*s: ", (int)len, at);
         *n += k;
-        at += len;
-        if (*at == '\0')
-            return ST_OK;
     }
+    return ST_OK;
 }
 
 static int fabric_bench(int argc, char **argv) {

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cli/device_list.h"
 #include "cli/model_names.h"
 #include "cli/nodes.h"
@@ -161,9 +162,8 @@ static enum status check_devices(struct asking *a, struct err *err) {
 
 /* Else a list that a variable or a blank has broken would do with fewer machines. */
 static enum status check_nodes(const char *list, struct err *err) {
-    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
-        at += at > list;
-        size_t n = strcspn(at, ",");
+    size_t n;
+    for (const char *at, *rest = list; (at = words_next(&rest, &n)) != NULL;) {
         if (n == 0)
             return err_set(err, ST_BAD_INPUT, "--nodes %s: a name is empty", list);
         if (str_starts(at, "auto@"))

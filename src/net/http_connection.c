@@ -303,7 +303,12 @@ static void dispatch(struct http_connection *c) {
 static void note_address(struct http_request *r, const struct net_address *from) {
     if (from->sa.ss_family == AF_INET6) {
         const struct sockaddr_in6 *a = (const void *)&from->sa;
-        memcpy(r->address, &a->sin6_addr, r->n_address = sizeof a->sin6_addr);
+        const size_t mapped = sizeof a->sin6_addr - sizeof(struct in_addr);
+        if (IN6_IS_ADDR_V4MAPPED(&a->sin6_addr)) /* IPv4 at a socket for both */
+            memcpy(r->address, (const uint8_t *)&a->sin6_addr + mapped,
+                   r->n_address = sizeof(struct in_addr));
+        else
+            memcpy(r->address, &a->sin6_addr, r->n_address = sizeof a->sin6_addr);
     } else {
         const struct sockaddr_in *a = (const void *)&from->sa;
         memcpy(r->address, &a->sin_addr, r->n_address = sizeof a->sin_addr);

@@ -104,9 +104,7 @@ static bool is_from_here(const struct http_request *r) {
     for (size_t i = 0; i < ARRAY_LEN(proxied); i++)
         if (http_header(r, proxied[i]) != NULL)
             return false;
-    return (str_starts(host, "127.") || str_eq(host, "::1") ||
-            str_starts(host, "::ffff:127.")) &&
-           http_why_not_local(r) == NULL;
+    return (str_starts(host, "127.") || str_eq(host, "::1")) && http_why_not_local(r) == NULL;
 }
 
 static void asker_init(struct asker *a, struct controller *k, const struct http_request *r) {

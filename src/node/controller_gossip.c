@@ -15,6 +15,7 @@
 #include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "node/node.h"
 
 #include <sodium.h>
@@ -111,11 +112,8 @@ static void hear_of_others(struct controller *k, const json_t *knows, double now
 
 /* Where it was seen to ask from, which its machine itself need not know. */
 static void note_host(struct other *o, const char *from, int port) {
-    static const char mapped[] = "::ffff:";
     if (from == NULL || *from == '\0' || port <= 0)
         return;
-    if (str_starts(from, mapped) && strchr(from, '.') != NULL)
-        from += strlen(mapped);
     net_join(o->asked_from, sizeof o->asked_from, from, port);
 }
 
@@ -323,11 +321,11 @@ json_t *controller_nodes(struct controller *k, json_t **self) {
 
 /* The next of the words; false: no more. */
 static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
-    if (*words == NULL)
+    size_t n;
+    const char *word = words_next(words, &n);
+    if (word == NULL)
         return false;
-    size_t n = strcspn(*words, ",");
-    snprintf(out, NET_TEXT_BYTES, "%.*s", n < NET_TEXT_BYTES ? (int)n : 0, *words);
-    *words = (*words)[n] == ',' ? *words + n + 1 : NULL;
+    snprintf(out, NET_TEXT_BYTES, "%.*s", n < NET_TEXT_BYTES ? (int)n : 0, word);
     return true;
 }
 

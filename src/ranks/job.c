@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "link/links.h"
 
 #include <assert.h>
@@ -53,16 +54,13 @@ static enum status divide_steps(struct job_device *out, struct err *err) {
 
 enum status job_device(const struct job *job, struct job_device *out, struct err *err) {
     const char *list = job->devices != NULL ? job->devices : "cpu", *mine = list;
+    size_t len;
     int n = 0;
-    for (const char *at = list;; at++) {
-        size_t len = strcspn(at, ",");
+    for (const char *at, *rest = list; (at = words_next(&rest, &len)) != NULL;) {
         if (len == 0 || len >= sizeof out->name)
             return err_set(err, ST_BAD_INPUT, "--device %s: a name is empty or too long", list);
         if (n++ == job->rank)
             mine = at;
-        at += len;
-        if (*at == '\0')
-            break;
     }
     if (n != 1 && n != job->n_ranks)
         return err_set(err, ST_BAD_INPUT,
@@ -102,13 +100,11 @@ bool job_measures_devices(const struct job *job) {
 }
 
 bool job_devices_differ(const char *devices) {
-    const char *list = devices != NULL ? devices : "";
-    const size_t n = strcspn(list, ",");
-    for (const char *at = list + n; *at != '\0'; at += strcspn(at, ",")) {
-        at++;
-        if (strcspn(at, ",") != n || memcmp(at, list, n) != 0)
+    size_t n, len;
+    const char *first = words_next(&devices, &n);
+    for (const char *at; (at = words_next(&devices, &len)) != NULL;)
+        if (len != n || memcmp(at, first, n) != 0)
             return true;
-    }
     return false;
 }
 

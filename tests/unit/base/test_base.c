@@ -13,6 +13,7 @@
 #include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "base/words.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -545,8 +546,28 @@ static void json_values_are_counted(void **state) {
     }
 }
 
+/* Words between commas, each in brackets. */
+static void a_list_has_words(void **state) {
+    (void)state;
+    static const struct {
+        const char *list, *words;
+    } cases[] = {{NULL, ""}, {"", "[]"}, {"a", "[a]"}, {"ab,c", "[ab][c]"}, {",a,", "[][a][]"}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char got[32] = "";
+        const char *rest = cases[i].list, *word;
+        for (size_t n, at = 0; (word = words_next(&rest, &n)) != NULL;)
+            at += (size_t)snprintf(got + at, sizeof got - at, "[%.*s]", (int)n, word);
+        assert_string_equal(got, cases[i].words);
+        assert_null(rest);
+    }
+    assert_true(str_list_has("ab,c", "ab") && str_list_has("ab,c", "c"));
+    assert_false(str_list_has("ab,c", "a") || str_list_has("ab,c", "abc") ||
+                 str_list_has("ab,c", "") || str_list_has(NULL, "a"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_list_has_words),
         cmocka_unit_test(every_item_is_claimed_once_per_round),
         cmocka_unit_test(a_late_threads_share_is_taken_by_the_others),
         cmocka_unit_test(bad_thread_counts_are_refused),
