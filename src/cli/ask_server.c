@@ -270,6 +270,16 @@ static bool prepare(struct ask_server *a, const char *url, const char *path, con
                              curl_easy_setopt(h, CURLOPT_POSTFIELDS, body) == CURLE_OK));
 }
 
+/* A new connection reached it, and TLS did not begin. */
+static bool is_without_tls(struct ask_server *a) {
+    curl_off_t begun = 0;
+    long port = 0, n_new = 0;
+    curl_easy_getinfo(a->curl, CURLINFO_NUM_CONNECTS, &n_new);
+    curl_easy_getinfo(a->curl, CURLINFO_LOCAL_PORT, &port);
+    curl_easy_getinfo(a->curl, CURLINFO_APPCONNECT_TIME_T, &begun);
+    return n_new > 0 && port > 0 && begun == 0;
+}
+
 static enum status say_failure(struct ask_server *a, const char *url, CURLcode rc,
                                struct err *err) {
     if (a->enough)
@@ -280,12 +290,21 @@ static enum status say_failure(struct ask_server *a, const char *url, CURLcode r
         return err_set(err, ST_IO, "%s answers with more than was asked for", url);
     if (rc == CURLE_PEER_FAILED_VERIFICATION)
         return err_set(err, ST_REFUSED,
-                       "%s: its certificate is not one that this machine trusts (SSL_CERT_FILE "
-                       "names a file of others)",
+                       "%s: its certificate is not one that this machine trusts for that name "
+                       "(SSL_CERT_FILE names a file of others): %s",
+                       url, a->why);
+    if (rc == CURLE_SSL_CACERT_BADFILE)
+        return err_set(err, ST_BAD_INPUT, "%s: $SSL_CERT_FILE is no file of certificates: %s",
+                       url, a->why);
+    if (str_starts(url, "https://") && is_without_tls(a))
+        return err_set(err, ST_IO, "%s does not speak TLS: its address begins with http://",
                        url);
     if (rc == CURLE_PARTIAL_FILE || rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
         rc == CURLE_SEND_ERROR)
-        return err_set(err, ST_IO, "%s closed the connection", url);
+        return err_set(err, ST_IO, "%s closed the connection%s", url,
+                       str_starts(url, "http://") && status_of(a) == 0
+                           ? " (if it speaks TLS, its address begins with https://)"
+                           : "");
     enum status st = rc == CURLE_OUT_OF_MEMORY          ? ST_NO_MEMORY
                      : rc == CURLE_COULDNT_RESOLVE_HOST ? ST_NOT_FOUND
                      : rc == CURLE_COULDNT_CONNECT || rc == CURLE_OPERATION_TIMEDOUT
@@ -307,7 +326,8 @@ static enum status say_refusal(struct ask_server *a, const char *url, struct err
                      : status >= 400 && status < 500  ? ST_BAD_INPUT
                                                       : ST_IO;
     if (*sentence != '\0')
-        err_set(err, st, "%s: %.400s", url, sentence);
+        err_set(err, st, "%s: %.400s%s", url, sentence,
+                status == 401 ? " (--api-key KEY, or $LOCKSTEP_API_KEY)" : "");
     else
         err_set(err, st, "%s answers with HTTP status %ld", url, status);
     json_decref(o);

@@ -1,4 +1,5 @@
 /* ps.c: lockstep ps: which models run on this machine and in its cluster, and how fast. */
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/program.h"
 #include "base/util.h"
@@ -7,10 +8,13 @@
 #include "view/cluster_source.h"
 #include "view/cluster_view.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #define HERE "127.0.0.1"
+#define COMPLETE_S 2.0 /* so long figures are waited for */
+#define AGAIN_MS 200
 
 static const char *node_arg, *server_arg, *key_arg;
 static bool json_arg;
@@ -27,8 +31,8 @@ static const struct cli_option options[] = {
 
 static const struct cli_command command = {
     "ps", "lists the models that run",
-    "SIZE is the memory of all ranks together, WHERE the machines that compute, the serving one\n"
-    "first. UNTIL says what ends it: lockstep down for what lockstep up has put up, or the end of\n"
+    "SIZE is the memory of all ranks together (while a model starts: its files), WHERE the machines\n"
+    "that compute, the serving one first. UNTIL says what ends it: lockstep down for what lockstep up has put up, or the end of\n"
     "its server. lockstep top shows more, each second.",
     options};
 
@@ -58,15 +62,15 @@ static json_t *describe(const json_t *cluster, const json_t *d, const char *serv
     const json_t *requests = json_object_get(d, "requests");
     char nodes[256];
     view_deployment_nodes(cluster, d, nodes, sizeof nodes);
-    return json_pack("{s:s, s:s, s:s, s:o, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o}", "model",
-                     name, "file", json_text(d, "model"), "state", json_text(d, "state"),
-                     "bytes", bytes >= 0 ? json_integer((json_int_t)bytes) : json_null(),
-                     "where", nodes, "port", number_or_null(port_of(d, server)), "since",
-                     number_or_null(since), "until",
-                     server != NULL ? "its server ends" : "lockstep down", "tokens_per_second",
-                     number_or_null(view_number(d, "tokens_per_second")), "prompt_per_second",
-                     number_or_null(view_number(d, "prompt_per_second")), "running",
-                     number_or_null(view_number(requests, "running")), "waiting",
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o}",
+                     "model", name, "file", json_text(d, "model"), "state",
+                     json_text(d, "state"), "bytes", number_or_null(bytes), "model_bytes",
+                     number_or_null(view_number(d, "model_bytes")), "where", nodes, "port",
+                     number_or_null(port_of(d, server)), "since", number_or_null(since),
+                     "until", server != NULL ? "its server ends" : "lockstep down",
+                     "tokens_per_second", number_or_null(view_number(d, "tokens_per_second")),
+                     "prompt_per_second", number_or_null(view_number(d, "prompt_per_second")),
+                     "running", number_or_null(view_number(requests, "running")), "waiting",
                      number_or_null(view_number(requests, "waiting")));
 }
 
@@ -81,13 +85,37 @@ static bool has_port(const json_t *list, json_int_t port) {
     return false;
 }
 
+/* Does one listen whose server has not told its figures yet? A node that was not asked lately hears
+ * them within a second. */
+static bool is_incomplete(const json_t *cluster) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(cluster, "deployments"), i, one) {
+        if (str_eq(json_text(one, "state"), "listening") &&
+            view_deployment_bytes(cluster, json_text(one, "name")) < 0)
+            return true;
+    }
+    return false;
+}
+
+static enum status ask(json_t **cluster, struct cluster_source *s, struct err *err) {
+    double until_s = clock_s() + COMPLETE_S;
+    for (;;) {
+        TRY(cluster_source_get(s, cluster, err));
+        if (!is_incomplete(*cluster) || clock_s() > until_s)
+            return ST_OK;
+        json_decref(*cluster);
+        poll(NULL, 0, AGAIN_MS);
+    }
+}
+
 static enum status gather(json_t *list, const struct cluster_source_config *cfg,
                           struct err *err) {
     struct cluster_source *s;
     size_t i;
     json_t *cluster, *one;
     TRY(cluster_source_open(&s, cfg, err));
-    enum status st = cluster_source_get(s, &cluster, err);
+    enum status st = ask(&cluster, s, err);
     cluster_source_close(s);
     TRY(st);
     size_t before = json_array_size(list);
@@ -102,15 +130,17 @@ static enum status gather(json_t *list, const struct cluster_source_config *cfg,
     return ST_OK;
 }
 
-/* This machine's node and its server; it is no error if one of them, or both, are not there. */
-static enum status gather_here(json_t *list, const char *key, struct err *err) {
+/* This machine's node and its server; it is no error if one of them, or both, are not there.
+ * *refused: the server's models are not in the list, and it is said why. */
+static enum status gather_here(json_t *list, const char *key, bool *refused, struct err *err) {
     struct cluster_source_config node = {.node = HERE}, server = {.server = HERE, .key = key};
     enum status st = gather(list, &node, err);
     if (st != ST_OK && st != ST_TIMEOUT && st != ST_NOT_FOUND)
         return st;
     st = gather(list, &server, err);
-    if (st == ST_REFUSED && !json_arg) /* of a server whose models are not in the list */
-        fprintf(stderr, "%s ($LOCKSTEP_API_KEY)\n", err->text);
+    if (st == ST_REFUSED)
+        fprintf(stderr, "%s\n", err->text);
+    *refused = st == ST_REFUSED;
     return ST_OK;
 }
 
@@ -150,7 +180,9 @@ static void print_list(const json_t *list) {
         if (view_number(one, "port") > 0)
             snprintf(port, sizeof port, "%.0f", view_number(one, "port"));
         canvas_cell(&c, STYLE_BOLD, name, json_text(one, "model"));
-        canvas_cell(&c, STYLE_NONE, -9, view_bytes(view_number(one, "bytes"), bytes));
+        double size = view_number(one, "bytes");
+        size = size >= 0 ? size : view_number(one, "model_bytes");
+        canvas_cell(&c, STYLE_NONE, -9, view_bytes(size, bytes));
         canvas_cell(&c, good ? STYLE_GOOD : STYLE_WARN, 10, json_text(one, "state"));
         canvas_cell(&c, STYLE_NONE, where, json_text(one, "where"));
         canvas_cell(&c, STYLE_NONE, -5, port);
@@ -173,8 +205,10 @@ int cmd_ps(int argc, char **argv) {
     const char *key = key_arg != NULL ? key_arg : env_get("LOCKSTEP_API_KEY");
     struct cluster_source_config cfg = {.node = node_arg, .server = server_arg, .key = key};
     json_t *list = json_array();
-    enum status st = node_arg == NULL && server_arg == NULL ? gather_here(list, key, &err)
-                                                            : gather(list, &cfg, &err);
+    bool refused = false;
+    enum status st = node_arg == NULL && server_arg == NULL
+                         ? gather_here(list, key, &refused, &err)
+                         : gather(list, &cfg, &err);
     if (st != ST_OK) {
         json_decref(list);
         return cli_fail(st, "%s", err.text);
@@ -183,7 +217,7 @@ int cmd_ps(int argc, char **argv) {
         return cli_print_json(list);
     if (json_array_size(list) > 0)
         print_list(list);
-    else
+    else if (!refused)
         fprintf(stderr, "no model runs here (lockstep serve, lockstep up)\n");
     json_decref(list);
     status = cli_flush();

@@ -299,7 +299,12 @@ static enum status find_elsewhere(const struct change *c, const char *name, stru
     char address[NET_TEXT_BYTES];
     struct client *client;
     const struct client_stream to = {hear_offer, out};
-    if (!find_holder(c, name, out->node, address))
+    bool found = find_holder(c, name, out->node, address);
+    if (!found) { /* it may have just come there */
+        overview_hear_models(c->k->overview);
+        found = find_holder(c, name, out->node, address);
+    }
+    if (!found)
         return err_set(err, ST_NOT_FOUND, "no node has a model called %.100s", name);
     json_t *question = json_pack("{s:s}", "name", name);
     enum status st = client_open(&client, c->k->id, address, err);

@@ -4,6 +4,8 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "base/words.h"
+#include "node/overview_internal.h"
 #include "node/peers.h"
 #include "server/reply.h"
 
@@ -61,16 +63,17 @@ static bool is_model_somewhere(const struct controller *k, const char *name) {
 /* The words of --nodes that match no node present; NULL: no memory. */
 static json_t *absent_of(const struct controller *k, const char *words) {
     json_t *absent = json_array();
-    while (words != NULL && !str_eq(words, "auto")) {
-        size_t n = strcspn(words, ",");
-        char *word = mem_strndup(words, n);
+    size_t len;
+    if (words != NULL && str_eq(words, "auto"))
+        words = NULL;
+    for (const char *at; (at = words_next(&words, &len)) != NULL;) {
+        char *word = mem_strndup(at, len);
         bool here = word == NULL || controller_means_self(k, word);
         for (size_t i = 0; i < k->n_others && !here; i++)
             here = controller_means(word, &k->others[i]);
         if (!here)
             json_array_append_new(absent, json_string(word));
         mem_free(word);
-        words = words[n] == ',' ? words + n + 1 : NULL;
     }
     return absent;
 }
@@ -96,9 +99,9 @@ static json_t *describe(const struct controller *k, const struct deployment *one
         .deployment = one, .silent = json_object(), .standby = json_object()};
     deployment_digest(one, d.id);
     d.out = json_pack(
-        "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", one->name, "model", one->model.name,
-        "port", (json_int_t)one->port, "tls", one->tls, "state", run_state_name(RUN_WAITING),
-        "node", "sentence",
+        "{s:s, s:s, s:I, s:I, s:b, s:s, s:n, s:s}", "name", one->name, "model", one->model.name,
+        "model_bytes", (json_int_t)one->model.bytes, "port", (json_int_t)one->port, "tls",
+        one->tls, "state", run_state_name(RUN_WAITING), "node", "sentence",
         is_model_somewhere(k, one->name) ? "" : "its model is on no node that is there");
     describe_node(&d, k->name, &k->self_report);
     for (size_t i = 0; i < k->n_others; i++)
@@ -227,6 +230,8 @@ void controller_handle_remove(struct controller *k, struct http_request *r) {
 }
 
 void controller_handle_self(struct controller *k, struct http_request *r) {
+    if (http_query(r, "watched") != NULL)
+        overview_want_models(k->overview);
     reply_json_exactly(r, 200, overview_self(k));
 }
 

@@ -18,8 +18,9 @@
 #define QUIET_S 10.0     /* and else */
 #define ASK_S 1.0        /* for one node to answer */
 #define GONE_S 600.0     /* so long a node that is gone is remembered */
-#define CATALOG_S 10.0   /* between two looks at the folder of models */
+#define CATALOG_S 10.0   /* between two looks at the folder of models, while somebody looks */
 #define SELF_PATH "/v1/cluster/self"
+#define WATCHED_PATH SELF_PATH "?watched=1"
 
 /* ---- who is there ------------------------------------------------------------------------ */
 
@@ -140,15 +141,19 @@ json_t *overview_self(struct controller *k) {
     return o;
 }
 
+/* Under the lock. A disk may sleep while nobody looks. */
+static bool models_are_due(const struct overview *v) {
+    double now = clock_s();
+    return now >= v->catalog_s && (v->catalog == NULL || now - v->wanted_s < LOOKED_AT_S);
+}
+
 /* Names and sizes: where they lie is nobody's business. */
-static void look_at_models(struct overview *v, double now) {
+static void look_at_models(struct overview *v) {
     size_t i;
     json_t *one, *list = json_array();
-    if (now < v->catalog_s) {
-        json_decref(list);
-        return;
-    }
-    v->catalog_s = now + CATALOG_S;
+    pthread_mutex_lock(&v->lock);
+    v->catalog_s = clock_s() + CATALOG_S;
+    pthread_mutex_unlock(&v->lock);
     json_t *found = catalog_read_all(v->controller->models);
     json_array_foreach(found, i, one) {
         json_array_append_new(list,
@@ -193,7 +198,7 @@ static void ask(struct seen_node *s) {
     if (st == ST_OK) {
         s->until_s = clock_s() + ASK_S;
         client_ask_whether(s->client, in_time, s);
-        st = client_json(s->client, SELF_PATH, NULL, &told, &err);
+        st = client_json(s->client, s->watched ? WATCHED_PATH : SELF_PATH, NULL, &told, &err);
     }
     if (st != ST_OK || !json_is_object(told)) {
         client_close(s->client);
@@ -224,6 +229,7 @@ static struct seen_node **choose(struct overview *v, size_t *n) {
         if (s->state != SEEN_HERE || s->address[0] == '\0')
             continue;
         memcpy(s->ask_at, s->address, sizeof s->ask_at);
+        s->watched = clock_s() - v->looked_s < LOOKED_AT_S;
         list[(*n)++] = s;
     }
     pthread_mutex_unlock(&v->lock);
@@ -254,7 +260,7 @@ static void forget_old(struct overview *v) {
     pthread_mutex_unlock(&v->lock);
 }
 
-/* Until the next round is due. */
+/* Until the next round is due. Looks at the models when somebody wants them. */
 static void rest(struct overview *v) {
     double begun_s = clock_s();
     pthread_mutex_lock(&v->lock);
@@ -262,6 +268,11 @@ static void rest(struct overview *v) {
     v->round_s = begun_s;
     pthread_cond_broadcast(&v->changed);
     while (!v->closing) {
+        if (models_are_due(v)) {
+            pthread_mutex_unlock(&v->lock);
+            look_at_models(v);
+            pthread_mutex_lock(&v->lock);
+        }
         bool looked_at = clock_s() - v->looked_s < LOOKED_AT_S;
         double until_s = begun_s + (looked_at ? BUSY_S : QUIET_S);
         if (clock_s() >= until_s)
@@ -274,7 +285,11 @@ static void rest(struct overview *v) {
 static void *overview_main(void *user) {
     struct overview *v = user;
     while (!is_closing(v)) {
-        look_at_models(v, clock_s());
+        pthread_mutex_lock(&v->lock);
+        bool due = models_are_due(v);
+        pthread_mutex_unlock(&v->lock);
+        if (due)
+            look_at_models(v);
         ask_all(v);
         forget_old(v);
         rest(v);
@@ -287,10 +302,29 @@ void overview_look(struct overview *v, bool waits) {
     double now = clock_s();
     uint64_t n = v->n_rounds, until_ns = clock_ns() + (uint64_t)(ASK_S * 1e9);
     bool stale = now - v->round_s > 2 * BUSY_S;
-    v->looked_s = now;
-    if (stale)
+    v->looked_s = v->wanted_s = now;
+    if (stale || models_are_due(v))
         pthread_cond_broadcast(&v->changed);
     while (stale && waits && !v->closing && v->n_rounds == n)
+        if (!thread_cond_wait_until(&v->changed, &v->lock, until_ns))
+            break;
+    pthread_mutex_unlock(&v->lock);
+}
+
+void overview_want_models(struct overview *v) {
+    pthread_mutex_lock(&v->lock);
+    v->wanted_s = clock_s();
+    if (models_are_due(v))
+        pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->lock);
+}
+
+/* The first round tells the others that somebody looks, the second hears of what they found. */
+void overview_hear_models(struct overview *v) {
+    uint64_t until_ns = clock_ns() + (uint64_t)(3 * ASK_S * 1e9);
+    overview_look(v, true);
+    pthread_mutex_lock(&v->lock);
+    for (uint64_t n = v->n_rounds; !v->closing && v->n_rounds < n + 2;)
         if (!thread_cond_wait_until(&v->changed, &v->lock, until_ns))
             break;
     pthread_mutex_unlock(&v->lock);
@@ -315,7 +349,7 @@ enum status overview_open(struct overview **out, struct controller *k, struct er
     v->controller = k;
     v->opened_s = clock_s();
     v->opened_unix = history_now();
-    v->looked_s = -LOOKED_AT_S;
+    v->looked_s = v->wanted_s = -LOOKED_AT_S;
     pthread_mutex_init(&v->lock, NULL);
     thread_cond_init(&v->changed);
     if (thread_start(&v->thread, overview_main, v) != 0) {

@@ -1,7 +1,8 @@
 /* overview.h: the whole cluster as one node sees it, for who looks at it (GET /v1/cluster).
  *
  * Each node tells of its machine, its copies, its servers and its history (GET /v1/cluster/self).
- * A thread asks all others: each second while somebody looks, else every ten seconds. So an answer
+ * A thread asks all others: each second while somebody looks, else every ten seconds. A node reads
+ * its folder of models at its start, and every ten seconds while somebody looks. So an answer
  * waits for nobody, or for the first round after a quiet time, at most a second. A node that is
  * lost, or has left, stays in the answer for ten minutes, with what it told last. */
 #ifndef LOCKSTEP_NODE_OVERVIEW_H

@@ -24,24 +24,30 @@ struct seen_node {
     char ask_at[NET_TEXT_BYTES], asked_at[NET_TEXT_BYTES]; /* now, and the client's */
     double until_s;
     pthread_t thread;
-    bool asked;
+    bool asked, watched; /* watched: somebody looks */
 };
 
 struct overview {
     struct controller *controller;
-    double opened_s, opened_unix, catalog_s;
+    double opened_s, opened_unix;
     pthread_t thread;
     pthread_mutex_t lock; /* taken after the controller's; guards what follows */
     pthread_cond_t changed;
     bool closing;
     struct seen_node **seen; /* [n_seen] owned, and so is each; only its thread removes one */
     size_t n_seen, cap_seen;
-    json_t *catalog; /* the models here; owned; NULL: not known yet */
+    json_t *catalog;            /* the models here; owned; NULL: not known yet */
+    double catalog_s, wanted_s; /* when it may be read again; when somebody wanted it */
     uint64_t n_rounds;
     double round_s, looked_s; /* when the last round ended; when somebody looked */
 };
 
 /* Somebody looks. waits: for a round, if the last one was long ago. */
 void overview_look(struct overview *v, bool waits);
+/* Somebody looks at another node: the list of models here is soon as its folder is. */
+void overview_want_models(struct overview *v);
+/* Waits until all nodes that answer have told of the models that they have now: some seconds at
+ * most. */
+void overview_hear_models(struct overview *v);
 
 #endif
