@@ -1,5 +1,6 @@
 /* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The model of
  * this process answers, or a running server. */
+#include "base/mem.h"
 #include "base/program.h"
 #include "base/util.h"
 #include "cli/ask_server.h"
@@ -7,6 +8,7 @@
 #include "cli/session.h"
 #include "cli/style.h"
 #include "view/line.h"
+#include "view/servers_here.h"
 #include "view/talkers.h"
 
 #include <errno.h>
@@ -22,7 +24,8 @@ static const struct cli_option options[] = {
     CLI_COMMON(
         "system,predict,quiet,server,api-key,local,ranks,device,nodes,failover,ctx,temp,seed"),
     CLI_ARG_MAY("MODEL", &model_arg,
-                CLI_MODEL_HELP ".\nWith --server: its name there (default: the first)"),
+                CLI_MODEL_HELP ".\nDefault: what is up on this machine, if that is one model.\n"
+                               "With --server: its name there (default: the first)"),
     CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message"),
     CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
             "at most N tokens per answer (default -1: to the end of\n"
@@ -290,10 +293,9 @@ static int chat_with_server(const char *urls, const char *model, bool found) {
     if (st != ST_OK)
         return cli_interrupted() ? 130 : cli_fail(st, "%s", err.text);
     if (!session_args.quiet)
-        fprintf(stderr,
-                found ? "%s is up on this machine and answers at %s (--local opens it here)\n"
-                      : "%s answers at %s\n",
-                talker->model, talk_server_url(talker));
+        fprintf(stderr, "%s%s answers at %s%s\n", talker->model,
+                found ? " is up on this machine and" : "", talk_server_url(talker),
+                found && model_arg != NULL ? " (--local opens it here)" : "");
     int status = chat(talker);
     talk_server_close(talker);
     cli_on_interrupt(NULL, NULL);
@@ -317,25 +319,76 @@ static int chat_here(void) {
     return status;
 }
 
-static int chat_somewhere(void) {
-    char url[SERVER_URL_BYTES], name[256];
-    struct err err;
-    if (server_arg != NULL) {
-        if (local_arg || session_says_how())
-            return cli_fail(ST_BAD_INPUT, "--server opens no model: not with options that say "
-                                          "how to open one");
-        return chat_with_server(server_arg, model_arg, false);
+static bool is_alone(const struct server_here *list, size_t n, size_t i) {
+    for (size_t k = 0; k < n; k++)
+        if (k != i && str_eq(list[k].model, list[i].model))
+            return false;
+    return true;
+}
+
+/* The command line for each. Its name alone finds one that answers. */
+static int say_which(const struct server_here *list, size_t n) {
+    int status =
+        n > 1 ? cli_fail(ST_BAD_INPUT, "%zu models are up on this machine: say which one", n)
+              : cli_fail(ST_BAD_INPUT,
+                         "%s is up on this machine with TLS: say the name in its certificate",
+                         list->model);
+    for (size_t i = 0; i < n; i++) {
+        const struct server_here *one = &list[i];
+        bool ready = one->state[0] == '\0' || str_eq(one->state, "listening");
+        fprintf(stderr, "    lockstep chat ");
+        if (one->tls)
+            fprintf(stderr, "--server https://NAME%s ", strrchr(one->url, ':'));
+        else if (!ready || !is_alone(list, n, i))
+            fprintf(stderr, "--server %s ", one->url);
+        fprintf(stderr, ready ? "%s\n" : "%s    (%s)\n", one->model, one->state);
     }
-    if (model_arg == NULL)
+    return status;
+}
+
+static int say_none(void) {
+    return cli_fail(ST_NOT_FOUND,
+                    "no model is up on this machine: lockstep chat MODEL opens one "
+                    "here (a file, or a name that lockstep models lists), lockstep "
+                    "up MODEL puts one up, and --server HOST:PORT asks another "
+                    "machine's server");
+}
+
+/* Without MODEL: what is up on this machine, if that is one model. */
+static int chat_with_what_is_up(void) {
+    struct server_here *list;
+    struct err err;
+    size_t n;
+    if (local_arg || session_says_how())
         return cli_fail(ST_BAD_INPUT, "MODEL is missing; see lockstep chat --help");
+    enum status st = servers_here(&list, &n, key_arg, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    int status = n == 0                 ? say_none()
+                 : n == 1 && !list->tls ? chat_with_server(list->url, list->model, true)
+                                        : say_which(list, n);
+    mem_free(list);
+    return status;
+}
+
+static int chat_with_model(void) {
+    struct server_here found;
+    struct err err;
     session_args.word = model_arg;
-    bool found = !local_arg && !session_says_how() &&
-                 talk_server_find(model_arg, key_arg, url, sizeof url, name, sizeof name);
-    if (found)
-        return chat_with_server(url, name, true);
+    if (!local_arg && !session_says_how() && servers_here_find(&found, model_arg, key_arg))
+        return chat_with_server(found.url, found.model, true);
     session_args.model = model_arg;
     enum status st = models_here(&session_args.model, &err);
     return st == ST_OK ? chat_here() : cli_fail(st, "%s", err.text);
+}
+
+static int chat_somewhere(void) {
+    if (server_arg == NULL)
+        return model_arg != NULL ? chat_with_model() : chat_with_what_is_up();
+    if (local_arg || session_says_how())
+        return cli_fail(ST_BAD_INPUT, "--server opens no model: not with options that say "
+                                      "how to open one");
+    return chat_with_server(server_arg, model_arg, false);
 }
 
 int cmd_chat(int argc, char **argv) {

@@ -8,11 +8,9 @@
 #include "base/mem.h"
 #include "base/printable.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cli/ask_server.h"
 #include "cli/cli.h"
-#include "cli/nodes.h"
-#include "cluster/client.h"
-#include "cluster/model_files.h"
 #include "server/reply.h"
 
 #include <poll.h>
@@ -190,16 +188,14 @@ static bool go_on(void *user) {
 }
 
 static enum status add_urls(struct remote *r, const char *urls, struct err *err) {
-    for (const char *at = urls;; at++) {
-        size_t n = strcspn(at, ",");
+    size_t n;
+    for (const char *at; (at = words_next(&urls, &n)) != NULL;) {
         if (r->n_urls == URLS_MAX)
             return err_set(err, ST_BAD_INPUT, "--server: more than %d addresses", URLS_MAX);
         TRY(ask_server_url(r->urls[r->n_urls], at, n, err));
         r->n_urls++;
-        at += n;
-        if (*at == '\0')
-            return ST_OK;
     }
+    return ST_OK;
 }
 
 /* The names at a server, one after another with ", ". */
@@ -301,72 +297,4 @@ void talk_server_close(struct talker *t) {
 const char *talk_server_url(const struct talker *t) {
     const struct remote *r = t->user;
     return r->urls[r->at];
-}
-
-/* ---- finding one ------------------------------------------------------------------------- */
-
-/* Does the server there have it, and may it be asked? */
-static bool has_model(const char *url, const char *key, const char *name) {
-    struct ask_server *ask;
-    struct ask_server_config cfg = {.key = key, .go_on = go_on};
-    struct err err;
-    json_t *o, *m;
-    size_t i;
-    bool has = false;
-    if (ask_server_open(&ask, &cfg, &err) != ST_OK)
-        return false;
-    if (ask_server_json(ask, url, "/v1/models", LOOK_S, &o, &err) == ST_OK) {
-        json_array_foreach(json_object_get(o, "data"), i, m) {
-            has = has || (str_eq(json_text(m, "id"), name) &&
-                          str_eq(json_text(m, "owned_by"), "lockstep"));
-        }
-        json_decref(o);
-    }
-    ask_server_close(ask);
-    return has;
-}
-
-/* A new reference, or NULL. */
-static json_t *deployments_here(void) {
-    struct identity id;
-    struct err err;
-    json_t *o = NULL;
-    if (nodes_identity(&id, &err) != ST_OK)
-        return NULL;
-    if (client_get(&id, "127.0.0.1", "/v1/deployments", &o, &err) != ST_OK)
-        o = NULL;
-    identity_deinit(&id);
-    return o;
-}
-
-/* One with TLS has a certificate for other names than this machine's. */
-static bool is_it(const json_t *one, const char *word, const char *name) {
-    const char *its = json_text(one, "name"), *file = json_text(one, "model");
-    return (str_eq(its, word) || str_eq(its, name) || str_eq(file, name)) &&
-           str_eq(json_text(one, "state"), "listening") &&
-           !json_is_true(json_object_get(one, "tls"));
-}
-
-bool talk_server_find(const char *word, const char *key, char *url, size_t size, char *model,
-                      size_t model_size) {
-    char *name = model_name_of(word);
-    json_t *answer = deployments_here(), *one;
-    size_t i;
-    bool found = false;
-    json_array_foreach(json_object_get(answer, "deployments"), i, one) {
-        if (found || name == NULL || !is_it(one, word, name))
-            continue;
-        snprintf(url, size, "http://127.0.0.1:%lld",
-                 (long long)json_integer_value(json_object_get(one, "port")));
-        snprintf(model, model_size, "%s", json_text(one, "name"));
-        found = has_model(url, key, model);
-    }
-    json_decref(answer);
-    if (!found && name != NULL) {
-        snprintf(url, size, "http://127.0.0.1:%d", SERVER_PORT);
-        snprintf(model, model_size, "%s", name);
-        found = has_model(url, key, name);
-    }
-    mem_free(name);
-    return found;
 }

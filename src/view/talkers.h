@@ -18,10 +18,4 @@ void talk_server_close(struct talker *t); /* NULL is fine */
 /* The address that is asked now. */
 const char *talk_server_url(const struct talker *t);
 
-/* A server on this machine that has the model up, word as on the command line: at a deployment's
- * port if a node runs here, or at the default port. False: none is found. model: its name there.
- */
-bool talk_server_find(const char *word, const char *key, char *url, size_t size, char *model,
-                      size_t model_size);
-
 #endif

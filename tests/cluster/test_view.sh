@@ -21,17 +21,32 @@ start 1
 start 2
 start 3
 on 1 "$LOCKSTEP" ps >ps 2>err && [ ! -s ps ] && grep -q "no model runs here" err || fail "ps says $(cat ps err)"
+# lockstep chat without a MODEL: nothing is up; then what serves here does (below: what the cluster has).
+on_ann=(nsenter -t "${hosts[1]}" "${host_enter[@]}")
+refuse 2 "no model is up on this machine: lockstep chat MODEL .*lockstep up MODEL" "${on_ann[@]}" "$LOCKSTEP" chat
+"${on_ann[@]}" "$LOCKSTEP" serve own/m.gguf --port 8080 --api-key-file keys >/dev/null 2>serve.err &
+serving=$!
+answers() { on 1 curl -s -o /dev/null -m 5 http://127.0.0.1:8080/health; }
+within 30 answers || fail "no server: $(cat serve.err)"
+refuse 3 "http://127.0.0.1:8080: .*key.*LOCKSTEP_API_KEY" "${on_ann[@]}" "$LOCKSTEP" chat
+refuse 0 "^http://127.0.0.1:8080: .*key" "${on_ann[@]}" "$LOCKSTEP" ps
+grep -q "no model" err && fail "ps says both: $(cat err)"
+echo hello | LOCKSTEP_API_KEY=abra-kadabra on 1 "$LOCKSTEP" chat -n 3 >/dev/null 2>err && grep -qx "m is up on this machine and answers at http://127.0.0.1:8080" err ||
+    fail "chat does not find the server: $(cat err)"
+kill "$serving" && wait "$serving"
 # bob serves. The wires are slow, so that an answer takes seconds.
 nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=3ms \
-    --no-speculation --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+    --no-speculation --api-key-file keys --log-requests >up.out 2>up.err || fail "up: $(cat up.err; logs)"
 within 60 grep -q "m: .* 3 ranks" bob.log || fail "no rank on each: $(logs)"
 
 # ---- what runs -----------------------------------------------------------------------------------
-listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[-0-9.MGkB ]+ listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
+# The figures are there the first time that one asks.
+on 3 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[0-9.]+ [kM]B listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps || fail "ps says at first $(cat ps err)"
+listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[0-9.]+ [kM]B listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
 within 30 listed || fail "ps says $(cat ps err)"
 on 3 "$LOCKSTEP" ps --node 10.9.0.1 --json >json 2>err && python3 -c 'import json
 v = json.load(open("json"))
-assert [x["model"] for x in v] == ["m"] and v[0]["where"].startswith("bob") and v[0]["until"] == "lockstep down", v' || fail "ps --json says $(cat json err)"
+assert [x["model"] for x in v] == ["m"] and v[0]["bytes"] > v[0]["model_bytes"] / 2 > 2e6 and v[0]["where"].startswith("bob") and v[0]["until"] == "lockstep down", v' || fail "ps --json says $(cat json err)"
 on 3 "$LOCKSTEP" top --once >once 2>err || fail "top: $(cat err)"
 for line in "^cat  3 nodes  1 model  " "^ann +here " "^bob +here " "^m +listening .* bob"; do grep -Eq "$line" once || fail "top has no line $line: $(cat once)"; done
 on 3 "$LOCKSTEP" top --json --server 127.0.0.1:$port --api-key abra-kadabra | python3 -c 'import json, sys; assert len(json.load(sys.stdin)["nodes"]) == 3' || fail "top --server"
@@ -53,7 +68,19 @@ goes_on() {
 }
 talk 1 m
 goes_on "nothing happens"
+# Its line is in the log of bob, who serves, with the address of ann's gateway and the key's number.
+logged() { grep -Eq "^lockstep: m: 20[-0-9]+T[0-9:.]+Z  10\.9\.0\.1 key 1  POST /v1/chat/completions  200  m  in [0-9]+ \([0-9]+ cached\)  out [0-9]+  first [0-9.]+ s  all [0-9.]+ s$" bob.log; }
+within 20 logged || fail "no line for the request: $(cat bob.log)"
+grep -q "abra-kadabra\|bit bucket" ann.log bob.log cat.log && fail "a log has a key or a text"
 [ "$(cat chat.err)" = "m is up on this machine and answers at http://127.0.0.1:$port (--local opens it here)" ] || fail "it is not found by itself: $(cat chat.err)"
+# Without MODEL it is the only one that is up; of two it asks which.
+talk 1
+goes_on "without MODEL"
+[ "$(cat chat.err)" = "m is up on this machine and answers at http://127.0.0.1:$port" ] || fail "the only one is not found: $(cat chat.err)"
+on 1 "$LOCKSTEP" up own/m.gguf --alias other --port $port -t 1 --ctx 256 --nodes ann --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+refuse 2 "2 models are up on this machine: say which one" "${on_ann[@]}" "$LOCKSTEP" chat
+for name in m other; do grep -qx "    lockstep chat $name" err || fail "no command for $name: $(cat err)"; done
+on 1 "$LOCKSTEP" down other >/dev/null 2>err || fail "down: $(cat err)"
 # The machine that serves dies.
 talk 1 m
 within 30 begun || fail "no answer begins: $(cat chat.err; logs)"

@@ -24,9 +24,36 @@ refuse 3 "key" "$LOCKSTEP" chat --server "$url" --api-key wrong
 refuse 2 "not with options that say how to open one" "$LOCKSTEP" chat --server "$url" --ranks 2
 refuse 2 '"a b" is not the address of a server' "$LOCKSTEP" chat --server "a b"
 refuse 2 "address is empty" "$LOCKSTEP" chat --server "$url,,"
-refuse 2 "MODEL is missing" "$LOCKSTEP" chat
+refuse 2 "MODEL is missing" "$LOCKSTEP" chat --local
+refuse 2 "MODEL is missing" "$LOCKSTEP" chat --ranks 2
 serve_stop || fail "the server's end"
 refuse 3 "no answer from $url: " "$LOCKSTEP" chat --server "$url"
+
+# ---- TLS -------------------------------------------------------------------------------------------
+if command -v openssl >/dev/null; then
+    certificate() { # FILE NAME: for that name alone
+        openssl req -x509 -newkey rsa:2048 -nodes -keyout "$1.key" -out "$1.pem" -days 2 -subj "/CN=$1" -addext "subjectAltName=$2" 2>/dev/null ||
+            fail "openssl makes no certificate"
+    }
+    certificate right IP:127.0.0.1
+    certificate wrong DNS:other.example
+    serve_start "$model" --api-key-file keys --tls-cert right.pem --tls-key right.key
+    case $url in https://127.0.0.1:*) ;; *) fail "the address is $url" ;; esac
+    SSL_CERT_FILE=right.pem "$LOCKSTEP" chat --server "$url" -q -n 20 --temp 0.7 --seed 5 <questions >there 2>err || fail "chat over TLS: $(cat err)"
+    cmp here there || fail "another text over TLS: $(cat there)"
+    refuse 3 "^lockstep chat: $url: its certificate is not one that this machine trusts.*SSL_CERT_FILE" "$LOCKSTEP" chat --server "$url"
+    refuse 2 'SSL_CERT_FILE is no file of certificates' env SSL_CERT_FILE=nowhere "$LOCKSTEP" chat --server "$url"
+    refuse 1 "closed the connection .if it speaks TLS, its address begins with https://" "$LOCKSTEP" chat --server "http://${url#https://}"
+    serve_stop || fail "the end of the server with TLS"
+    serve_start "$model" --tls-cert wrong.pem --tls-key wrong.key
+    refuse 3 "$url: its certificate is not one that this machine trusts for that name" env SSL_CERT_FILE=wrong.pem "$LOCKSTEP" chat --server "$url"
+    serve_stop || fail "the end of the server with another name"
+    serve_start "$model"
+    refuse 1 "https://${url#http://} does not speak TLS: its address begins with http://" "$LOCKSTEP" chat --server "https://${url#http://}"
+    serve_stop || fail "the end of the server without TLS"
+else
+    echo "without openssl: TLS is not tried"
+fi
 
 # ---- two nodes -----------------------------------------------------------------------------------
 python3 "$SOURCE_DIR/tests/support/chat_nodes.py" "$work" >nodes.log 2>&1 &
