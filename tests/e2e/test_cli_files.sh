@@ -176,4 +176,4 @@ END
 grep -q "names none of the tensors" "$work/err" || fail "an importance matrix of another model: $(cat "$work/err")"
 
 [ $failures = 0 ] && echo "all as expected"
-exit $((failures > 0))
+[ $failures = 0 ]

@@ -78,4 +78,4 @@ for i, (a, w) in enumerate(zip(got, want)):
 P
 
 [ $failures -eq 0 ] && echo "grammar: all as expected"
-exit $((failures > 0))
+[ $failures = 0 ]

@@ -7,4 +7,5 @@ clients_install
 # An answer that is to be cut must last.
 python3 "$SOURCE_DIR/tests/support/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon-3m-f16.gguf" 8192 || exit 1
 serve_start "$work/jargon-3m-f16.gguf" --ctx 8192
-cd "$clients" && timeout 300 node clients.mjs "$url" jargon-3m-f16 "$server"
+(cd "$clients" && timeout 300 node clients.mjs "$url" jargon-3m-f16 "$server") || fail "the clients"
+[ $failures = 0 ]

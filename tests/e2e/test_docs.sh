@@ -12,4 +12,5 @@ unshare -rnu true 2>/dev/null || { echo "skip: no network namespace can be made 
 export HOME=$work/home PATH="$(dirname "$LOCKSTEP"):$PATH"
 mkdir -p "$HOME" pages && cd pages || exit 1
 unshare -rnu bash -c "hostname desk && ip link set lo up &&
-    exec python3 '$SOURCE_DIR/tests/support/docs_commands.py' '$SOURCE_DIR' '$BUILD_DIR'"
+    exec python3 '$SOURCE_DIR/tests/support/docs_commands.py' '$SOURCE_DIR' '$BUILD_DIR'" || fail "commands of the documents"
+[ $failures = 0 ]

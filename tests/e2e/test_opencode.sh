@@ -29,5 +29,5 @@ if [ "${prompt:-0}" = 0 ]; then
         { echo "skip: OpenCode cannot install its provider: $(tail -n 1 "$work/said")"; exit 77; }
 fi
 [ $status = 0 ] && [ "${prompt:-0}" -gt 1000 ] && ! grep -q "Error" "$work/said" ||
-    { echo "FAILED: status $status, $prompt prompt tokens: $(cat "$work/said")"; exit 1; }
-echo "opencode: a turn of $prompt prompt tokens"
+    fail "status $status, $prompt prompt tokens: $(cat "$work/said")"
+[ $failures = 0 ] && echo "opencode: a turn of $prompt prompt tokens"

@@ -18,12 +18,11 @@ cp -r "$SOURCE_DIR"/src/api/page{.html,} "$copy/src/api"
 npm_install "$copy/web"
 npm_install "$copy/page"
 cd "$copy/web" || exit 1
-timeout 100 node --test src/ || exit 1
-timeout 100 node build.mjs --check || exit 1
+timeout 100 node --test src/ || fail "the parts of the page"
+timeout 100 node build.mjs --check || fail "page.html is not what its parts give"
 serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" --ranks 2 --threads 1
 cd "$copy/page" || exit 1
-failed=0
 for checks in page rich chats; do
-    timeout 280 node $checks.mjs "$url" || failed=1
+    timeout 280 node $checks.mjs "$url" || fail "$checks"
 done
-exit $failed
+[ $failures = 0 ]

@@ -12,4 +12,5 @@ mkdir -p "$copy/tests/support/page" "$copy/src/api"
 cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$copy/tests/support/page"
 cp "$SOURCE_DIR"/src/api/page.html "$copy/src/api"
 npm_install "$copy/tests/support/page"
-cd "$copy/tests/support/page" && timeout 250 node view.mjs
+cd "$copy/tests/support/page" && timeout 250 node view.mjs || fail "the view"
+[ $failures = 0 ]

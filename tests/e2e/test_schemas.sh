@@ -7,4 +7,5 @@ model=${LOCKSTEP_SCHEMA_MODEL:-$SHARED_DIR/golden/logits/llama.gguf}
 . "$SOURCE_DIR/tests/support/clients/lib.sh"
 clients_install
 serve_start "$model" --ctx 1024 --kv-memory 256M --parallel-requests 32
-cd "$clients" && timeout 3000 node schemas.mjs "$url" default 200 "${LOCKSTEP_SCHEMA_SEEDS:-2}"
+(cd "$clients" && timeout 3000 node schemas.mjs "$url" default 200 "${LOCKSTEP_SCHEMA_SEEDS:-2}") || fail "the schemas"
+[ $failures = 0 ]

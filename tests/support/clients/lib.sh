@@ -2,9 +2,9 @@
 #
 # clients_install  makes $clients, $BUILD_DIR/clients, with tests/support/clients in it and its packages installed;
 #                  ends the test with 77 where that is not possible
-# and what server.sh gives; $work is a folder that goes with the test
+# and what scratch.sh and server.sh give
 clients=$BUILD_DIR/clients
-work=$(mktemp -d)
+. "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/server.sh"
 
 # npm_install FOLDER: the packages of its lock file, if they are not there already.

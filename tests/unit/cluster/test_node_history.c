@@ -116,53 +116,62 @@ static json_t *rings_merge(struct rings *r) {
     return all;
 }
 
-static void test_what_several_noted_is_there_once(void **state) {
-    (void)state;
-    struct rings r;
-    rings_begin(&r);
-    history_note(&r.of[1], 101.5, HAPPENED_LOST, "dee", "", "by bob");
-    history_note(&r.of[0], 100.5, HAPPENED_LOST, "dee", "", "by ann");
-    history_note(&r.of[2], 102, HAPPENED_LOST, "dee", "", "by cat");
-    history_note(&r.of[0], 103, HAPPENED_TOOK_OVER, "ann", "m", "ann takes over");
-    history_note(&r.of[0], 110, HAPPENED_BACK, "dee", "", "by ann");
-    history_note(&r.of[1], 109, HAPPENED_BACK, "dee", "", "by bob");
-    json_t *all = rings_merge(&r);
-    assert_int_equal(json_array_size(all), 3);
-    assert_string_equal(text_at(all, 0, "sentence"), "by ann");
-    assert_string_equal(kind_at(all, 1), "took_over");
-    assert_string_equal(text_at(all, 2, "sentence"), "by bob");
-    json_decref(all);
-}
+struct note {
+    size_t ring;
+    double time;
+    enum happening kind;
+    const char *node, *model, *sentence;
+};
 
-/* Lost again within a moment, of two nodes, of two models: all of these are news. */
-static void test_what_one_noted_twice_happened_twice(void **state) {
-    (void)state;
-    struct rings r;
-    rings_begin(&r);
-    history_note(&r.of[0], 100, HAPPENED_FAILED, "ann", "m", "no memory");
-    history_note(&r.of[0], 102, HAPPENED_FAILED, "ann", "m", "no memory");
-    history_note(&r.of[0], 102, HAPPENED_FAILED, "ann", "x", "no memory");
-    history_note(&r.of[1], 103, HAPPENED_FAILED, "bob", "m", "no memory");
-    history_note(&r.of[0], 200, HAPPENED_LOST, "dee", "", "by ann");
-    history_note(&r.of[1], 300, HAPPENED_LOST, "dee", "", "by bob");
-    json_t *all = rings_merge(&r);
-    assert_int_equal(json_array_size(all), 6);
-    for (size_t i = 1; i < 6; i++)
-        assert_true(time_at(all, i - 1) <= time_at(all, i));
-    json_decref(all);
-}
+/* What is noted, and the merged list: "time by sentence" of each. */
+static const struct {
+    const char *name;
+    struct note notes[7]; /* up to one without a node */
+    const char *merged;
+} merges[] = {
+    {"what several noted is there once",
+     {{1, 101.5, HAPPENED_LOST, "dee", "", "gone"},
+      {0, 100.5, HAPPENED_LOST, "dee", "", "away"},
+      {2, 102, HAPPENED_LOST, "dee", "", "silent"},
+      {0, 103, HAPPENED_TOOK_OVER, "ann", "m", "ann takes over"},
+      {0, 110, HAPPENED_BACK, "dee", "", "here"},
+      {1, 109, HAPPENED_BACK, "dee", "", "there"}},
+     "100.5 ann away|103.0 ann ann takes over|109.0 bob there|"},
+    {"what one noted twice happened twice, and so did what two nodes or models did",
+     {{0, 100, HAPPENED_FAILED, "ann", "m", "no memory"},
+      {0, 102, HAPPENED_FAILED, "ann", "m", "no memory"},
+      {0, 102.5, HAPPENED_FAILED, "ann", "x", "no memory"},
+      {1, 103, HAPPENED_FAILED, "bob", "m", "no memory"}},
+     "100.0 ann no memory|102.0 ann no memory|102.5 ann no memory|103.0 bob no memory|"},
+    {"long after each other it happened twice",
+     {{1, 300, HAPPENED_LOST, "dee", "", "gone"}, {0, 200, HAPPENED_LOST, "dee", "", "gone"}},
+     "200.0 ann gone|300.0 bob gone|"},
+    {"a request has one time, which whoever follows it later notes",
+     {{0, 1000, HAPPENED_UP, "ann", "m", "up"},
+      {1, 1000, HAPPENED_UP, "ann", "m", "up"},
+      {2, 1000, HAPPENED_UP, "ann", "m", "up"},
+      {2, 1000, HAPPENED_UP, "ann", "m", "up"}},
+     "1000.0 ann up|"},
+    {"nothing", {{0}}, ""}};
 
-/* A request has one time: whoever follows it later notes that. */
-static void test_the_same_at_the_same_time_is_one(void **state) {
+static void test_rings_are_merged(void **state) {
     (void)state;
-    struct rings r;
-    rings_begin(&r);
-    for (size_t i = 0; i < 3; i++)
-        history_note(&r.of[i], 1790000000, HAPPENED_UP, "ann", "m", "m was put up at ann");
-    history_note(&r.of[2], 1790000000, HAPPENED_UP, "ann", "m", "m was put up at ann");
-    json_t *all = rings_merge(&r);
-    assert_int_equal(json_array_size(all), 1);
-    json_decref(all);
+    for (size_t c = 0; c < ARRAY_LEN(merges); c++) {
+        char got[256] = "";
+        size_t len = 0;
+        struct rings r;
+        rings_begin(&r);
+        for (const struct note *n = merges[c].notes; n->node != NULL; n++)
+            history_note(&r.of[n->ring], n->time, n->kind, n->node, n->model, "%s",
+                         n->sentence);
+        json_t *all = rings_merge(&r);
+        for (size_t i = 0; i < json_array_size(all) && len < sizeof got; i++)
+            len += (size_t)snprintf(got + len, sizeof got - len, "%.1f %s %s|", time_at(all, i),
+                                    text_at(all, i, "by"), text_at(all, i, "sentence"));
+        if (strcmp(got, merges[c].merged) != 0)
+            fail_msg("%s: got %s, expected %s", merges[c].name, got, merges[c].merged);
+        json_decref(all);
+    }
 }
 
 static void test_the_latest_of_all_are_kept(void **state) {
@@ -206,9 +215,7 @@ int main(void) {
         cmocka_unit_test(test_the_latest_are_kept),
         cmocka_unit_test(test_a_node_is_gone_until_it_is_back),
         cmocka_unit_test(test_a_sentence_is_text),
-        cmocka_unit_test(test_what_several_noted_is_there_once),
-        cmocka_unit_test(test_what_one_noted_twice_happened_twice),
-        cmocka_unit_test(test_the_same_at_the_same_time_is_one),
+        cmocka_unit_test(test_rings_are_merged),
         cmocka_unit_test(test_the_latest_of_all_are_kept),
         cmocka_unit_test(test_what_is_no_event_is_left_out),
     };
