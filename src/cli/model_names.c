@@ -37,14 +37,69 @@ static json_t *models_of_own_node(void) {
     return models;
 }
 
+/* The name of one of these models that `word` may be meant for, if it is nearer than *distance. */
+static void find_near(const json_t *models, const char *word, char *out, size_t size,
+                      int *distance) {
+    size_t i, n = strlen(word);
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)models, i, one) {
+        const char *name = json_text(one, "name");
+        int d = n >= 3 && str_starts(name, word) ? 1 : cli_edit_distance(word, n, name);
+        if (d < *distance) {
+            *distance = d;
+            snprintf(out, size, "%s", name);
+        }
+    }
+}
+
+/* Is it meant for a model of the hub, ORG/REPO, and not for a file below a folder? */
+static bool is_of_hub(const char *word) {
+    const char *slash = strchr(word, '/');
+    char folder[256];
+    if (slash == NULL || slash == word || strchr(slash + 1, '/') != NULL || slash[1] == '\0' ||
+        word[0] == '.' || word[0] == '~' || str_ends(word, ".gguf"))
+        return false;
+    int n = snprintf(folder, sizeof folder, "%.*s", (int)(slash - word), word);
+    return n < (int)sizeof folder && access(folder, F_OK) != 0;
+}
+
+static enum status not_here(const char *word, const char *near, struct err *err) {
+    if (*near != '\0')
+        return err_set(
+            err, ST_NOT_FOUND,
+            "%s: no such file, and no model of that name on this machine (did you mean "
+            "%s?)",
+            word, near);
+    if (strchr(word, ':') != NULL)
+        return err_set(
+            err, ST_NOT_FOUND,
+            "%s: no such file, and no model of that name on this machine (a model of "
+            "Ollama is ollama:NAME:TAG, one of the hub hf:ORG/REPO:QUANT)",
+            word);
+    return err_set(
+        err, ST_NOT_FOUND,
+        "%s: no such file, and no model of that name on this machine (lockstep models "
+        "lists the cluster's, lockstep fetch copies one here, lockstep pull downloads "
+        "one)",
+        word);
+}
+
 enum status models_here(const char **word, struct err *err) {
     static char path[PATH_MAX];
     const char *found = NULL;
+    char near[256] = "";
+    int distance = 3;
     if (stores_is_name(*word) && access(*word, F_OK) != 0) {
         TRY(stores_find(*word, path, err));
         *word = path;
         return ST_OK;
     }
+    if (access(*word, F_OK) != 0 && is_of_hub(*word))
+        return err_set(
+            err, ST_NOT_FOUND,
+            "%s: no such file (a model of Hugging Face's hub is hf:%s; lockstep pull %s "
+            "downloads it)",
+            *word, *word, *word);
     if (strchr(*word, '/') != NULL || access(*word, F_OK) == 0)
         return ST_OK;
     for (int of_node = 0; of_node < 2 && found == NULL; of_node++) {
@@ -52,13 +107,12 @@ enum status models_here(const char **word, struct err *err) {
         found = catalog_find(models, *word);
         if (found != NULL)
             snprintf(path, sizeof path, "%s", found);
+        else
+            find_near(models, *word, near, sizeof near, &distance);
         json_decref(models);
     }
     if (found == NULL)
-        return err_set(err, ST_NOT_FOUND,
-                       "%s: no such file, and no model of that name on this machine "
-                       "(lockstep models lists the cluster's, lockstep fetch copies one here)",
-                       *word);
+        return not_here(*word, near, err);
     *word = path;
     return ST_OK;
 }

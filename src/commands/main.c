@@ -181,6 +181,9 @@ static int completion(char *option) {
 }
 
 static int unknown_command(const char *name) {
+    if (name[0] == '-')
+        return cli_fail(ST_BAD_INPUT,
+                        "unknown option %s; options follow a command (lockstep help)", name);
     for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
         if (subcommands[i].summary != NULL && str_starts(subcommands[i].name, name))
             return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
@@ -199,6 +202,10 @@ static int help_on(int argc, char **argv) {
     const struct subcommand *sub = find(argv[0]);
     int n = 1;
     bool all = argc > 1 && str_eq(argv[argc - 1], "all");
+    if (sub == NULL && str_eq(argv[0], "help")) {
+        help(all);
+        return printed();
+    }
     if (sub == NULL)
         return unknown_command(argv[0]);
     if (argc - all > 1)

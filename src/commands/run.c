@@ -18,7 +18,8 @@ static const struct cli_option options[] = {
     CLI_COMMON(
         "prompt,file,predict,system,json,quiet,ranks,device,nodes,failover,ctx,temp,seed"),
     CLI_TEXT('p', "prompt", "TEXT", &prompt_arg,
-             "the prompt; without -p and -f it is read from stdin"),
+             "the prompt; without one, and without -f, it is read from\n"
+             "stdin"),
     CLI_TEXT('f', "file", "FILE", &file_arg, "reads the prompt from FILE"),
     CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
             "at most N new tokens (default -1: to the end of the\n"
@@ -32,6 +33,7 @@ static const struct cli_option options[] = {
     CLI_FLAG(0, "json", &session_args.json, "prints one JSON object instead of the text"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "prints the answer only"),
     CLI_INCLUDE(session_options),
+    CLI_ARG_MAY("PROMPT", &prompt_arg, "the prompt, as with -p"),
     CLI_INCLUDE(sampling_options),
     CLI_END};
 
@@ -43,7 +45,7 @@ static const struct cli_command command = {
     "The text goes to stdout as it is made. Speeds and what each rank holds go to stderr. The\n"
     "same model, prompt and seed give the same text on any number of ranks.\n"
     "\n"
-    "  lockstep run model.gguf -p \"What is a bit bucket?\" --split 3,2,1 --temp 0",
+    "  lockstep run model.gguf \"What is a bit bucket?\" --split 3,2,1 --temp 0",
     options};
 
 /* The answer as it comes: printed at once, or collected for --json. */

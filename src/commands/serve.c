@@ -122,7 +122,14 @@ static char *trim(char *line) {
 #define KEY_FILE_MAX ((size_t)1 << 18)
 
 static enum status read_key_file(struct serve_keys *keys, struct err *err) {
-    TRY(file_read_text(&keys->text, NULL, serve_args.api_key_file, KEY_FILE_MAX, err));
+    enum status st =
+        file_read_text(&keys->text, NULL, serve_args.api_key_file, KEY_FILE_MAX, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(err, st,
+                       "%s: No such file or directory (--api-key-file: a file with a key that "
+                       "you choose on each line)",
+                       serve_args.api_key_file);
+    TRY(st);
     char *rest = keys->text, *line;
     while ((line = strsep(&rest, "\n")) != NULL) {
         line = trim(line);

@@ -120,6 +120,8 @@ timeout 60 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
 refuse 2 "unknown command 'rum' \(did you mean run\?\)" rum
 refuse 2 "unknown command 'nosuch'; see lockstep help" nosuch
+refuse 2 "unknown option --nosuch; options follow a command" --nosuch
+"$LOCKSTEP" help help | grep -q '^usage: lockstep COMMAND' || fail "help help"
 LOCKSTEP_LOG=loud refuse 2 "LOCKSTEP_LOG=loud is not a valid level: expected error, warn, info or debug" inspect "$model"
 LOCKSTEP_LOG=debug "$LOCKSTEP" inspect "$model" >/dev/null || fail "LOCKSTEP_LOG=debug"
 "$LOCKSTEP" fabric doctor >"$work/out" || fail "fabric doctor"
@@ -163,6 +165,14 @@ head -c 3 "$model" >"$work/stub.gguf"
 refuse 2 "No such file" run "$work/missing.gguf" -p a
 refuse 2 "No such file" eval "$work/missing.gguf" --ids 1
 refuse 2 "No such file" run "$model" -f "$work/missing.txt"
+# A name that is nearly a model's, one of the hub, one of Ollama.
+mkdir -p "$work/here/lockstep/models" && ln -s "$model" "$work/here/lockstep/models/jargon-3m.gguf"
+XDG_DATA_HOME=$work/here refuse 2 "jorgon-3m: no such file, and no model .*\(did you mean jargon-3m\?\)" run jorgon-3m hello
+XDG_DATA_HOME=$work/here refuse 2 "\(did you mean jargon-3m\?\)" inspect jargon
+XDG_DATA_HOME=$work/here refuse 2 "lockstep pull downloads one\)" inspect nothing-near
+refuse 2 "lockstep pull Qwen/Qwen3-0.6B-GGUF:Q8_0 downloads it" run Qwen/Qwen3-0.6B-GGUF:Q8_0 hello
+refuse 2 "ollama:NAME:TAG" run qwen3:0.6b hello
+refuse 2 "nowhere: No such file.*--api-key-file: a file with a key" serve "$model" --api-key-file nowhere
 refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a
 refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a --ranks 2
 refuse 2 "stub.gguf" run "$work/stub.gguf" -p a
