@@ -23,3 +23,4 @@ serve_start "$model" -q --ctx 8192 --parallel-requests 1
 timeout 60 python3 "$SOURCE_DIR/tests/support/serve_background.py" end "$url" "$server" || fail "at the end: $(tail -n 3 "$work/err")"
 wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 server=
+[ $failures = 0 ]
