@@ -4,6 +4,7 @@ work=$(mktemp -d)
 trap 'status=$?; rm -rf "$work"; [ "${failures:-0}" = 0 ] || exit 1; exit $status' EXIT
 cd "$work" || exit 1
 export XDG_DATA_HOME=$work/data XDG_CACHE_HOME=$work/cache # what nodes keep, and know of files, is the test's own
+export MESA_SHADER_CACHE_DIR=$BUILD_DIR/shaders # so that a device of the processor compiles each shader once, not once a test
 failures=0
 fail() {
     echo "FAILED: $*"
