@@ -103,15 +103,18 @@ static json_t *links(const struct telling *t) {
 
 /* ---- the deployment ---------------------------------------------------------------------- */
 
+/* Of a layout's ranks. */
 static json_t *hosts_of(const struct telling *t, uint64_t ranks) {
-    json_t *list = json_array();
-    for (int i = 0; i < t->view->n_ranks; i++) {
-        bool before = false;
-        for (int j = 0; j < i; j++)
-            before |= str_eq(host_of(t, i), host_of(t, j));
-        if (!before && (ranks >> i & 1))
-            json_array_append_new(list, json_string(host_of(t, i)));
+    json_t *list = json_array(), *seen = json_object();
+    for (int i = 0; i < PLAN_MAX_RANKS; i++) {
+        const char *host = t->view->layout_hosts[i];
+        host = *host != '\0' ? host : t->self;
+        if ((ranks >> i & 1) == 0 || json_object_get(seen, host) != NULL)
+            continue;
+        json_object_set_new(seen, host, json_true());
+        json_array_append_new(list, json_string(host));
     }
+    json_decref(seen);
     return list;
 }
 
@@ -131,9 +134,9 @@ static json_t *candidates(const struct telling *t) {
     for (int i = 0; i < t->view->n_layouts; i++) {
         const struct calibration_layout *c = &t->view->layouts[i];
         json_t *one = layout_json(c);
-        json_object_set_new(
-            one, "chosen",
-            json_boolean(i == 0 && c->tp == t->view->tp && c->pp == t->view->pp));
+        json_object_set_new(one, "chosen",
+                            json_boolean(c->ranks == t->view->kept && c->tp == t->view->tp &&
+                                         c->pp == t->view->pp));
         json_object_set_new(one, "nodes", hosts_of(t, c->ranks));
         json_array_append_new(list, one);
     }

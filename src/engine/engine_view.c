@@ -27,22 +27,42 @@ static void describe_rank(struct engine_rank_view *out, const struct rank *r, in
     snprintf(out->device, sizeof out->device, "%s", report->device);
 }
 
-/* Ranks of a machine that is not named are here. */
-static void name_hosts(struct engine_view *v, const char *text) {
+/* Ranks of a machine that is not named are here. out: a text of `size` bytes every `stride`. */
+static void name_hosts(char *first, size_t stride, size_t size, int n_ranks, const char *text) {
     struct launch_hosts hosts;
     struct err ignored;
     if (text == NULL || launch_hosts(&hosts, text, &ignored) != ST_OK)
         return;
-    for (int i = 1; i < MIN(v->n_ranks, hosts.n); i++) {
-        char *out = v->ranks[i].host;
+    for (int i = 1; i < MIN(n_ranks, hosts.n); i++) {
+        char *out = first + (size_t)i * stride;
         const char *name = hosts.names[i];
         bool v6 = strchr(name, ':') != NULL && hosts.ports[i] != 0;
         if (str_eq(name, hosts.names[0]))
             continue;
-        int n = snprintf(out, sizeof v->ranks[i].host, v6 ? "[%.100s]" : "%.100s", name);
+        int n = snprintf(out, size, v6 ? "[%.100s]" : "%.100s", name);
         if (hosts.ports[i] != 0)
-            snprintf(out + n, sizeof v->ranks[i].host - (size_t)n, ":%d", hosts.ports[i]);
+            snprintf(out + n, size - (size_t)n, ":%d", hosts.ports[i]);
     }
+}
+
+/* What the ranks have measured, or those before them of which some were left out. */
+static void describe_layouts(struct engine_view *v, const struct instance *in,
+                             const char *hosts) {
+    const struct considered *before = in->considered;
+    const struct calibration_figures *f = in->rank.figures;
+    if ((f == NULL || f->n_layouts == 0) && before != NULL) {
+        f = &before->figures;
+        hosts = before->hosts;
+        snprintf(v->placement, sizeof v->placement, "%s", before->why);
+    }
+    v->n_layouts = f != NULL ? f->n_layouts : 0;
+    v->kept = f != NULL ? f->kept : 0;
+    for (int i = 0; i < v->n_layouts; i++)
+        v->layouts[i] = f->layouts[i];
+    memset(v->layout_hosts, 0, sizeof v->layout_hosts);
+    if (f != NULL)
+        name_hosts(v->layout_hosts[0], sizeof v->layout_hosts[0], sizeof v->layout_hosts[0],
+                   f->n_ranks, hosts);
 }
 
 static void describe_pairs(struct engine_view *v, const struct rank *r,
@@ -90,12 +110,11 @@ void view_begin(struct engine *e, const struct rank_report *reports) {
     v->told_s = 0;
     plan_text(&r->plan, v->parallel, sizeof v->parallel);
     memcpy(v->placement, r->placement, sizeof v->placement);
-    v->n_layouts = r->figures != NULL ? r->figures->n_layouts : 0;
-    for (int i = 0; i < v->n_layouts; i++)
-        v->layouts[i] = r->figures->layouts[i];
+    describe_layouts(v, &e->in, e->left.opt.hosts);
     for (int i = 0; i < v->n_ranks; i++)
         describe_rank(&v->ranks[i], r, i, &reports[i]);
-    name_hosts(v, e->left.opt.hosts);
+    name_hosts(v->ranks[0].host, sizeof v->ranks[0], sizeof v->ranks[0].host, v->n_ranks,
+               e->left.opt.hosts);
     describe_pairs(v, r, reports);
     note_work(v, reports);
 }

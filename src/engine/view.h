@@ -39,6 +39,8 @@ struct engine_view {
     struct engine_rank_view ranks[PLAN_MAX_RANKS];
     struct engine_pair_view pairs[ENGINE_PAIRS];
     struct calibration_layout layouts[CALIBRATION_LAYOUTS]; /* of all ranks first */
+    uint64_t kept; /* those of the layouts' ranks that compute, a bit each */
+    char layout_hosts[PLAN_MAX_RANKS][128]; /* of the layouts' ranks, as the ranks' host */
 };
 
 #endif

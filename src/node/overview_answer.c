@@ -176,21 +176,29 @@ static void take_links(struct answer *a, const char *deployment, const json_t *d
     }
 }
 
-static void rename_candidates(json_t *candidates, const json_t *names) {
+/* Machines that were left out have no workers: they are known by where they were reached. */
+static void rename_candidates(struct answer *a, json_t *candidates, const json_t *names) {
     json_t *one, *name;
     size_t i, n;
     json_array_foreach(candidates, i, one) {
         json_t *nodes = json_array();
         json_array_foreach(json_object_get(one, "nodes"), n, name) {
-            json_t *known =
-                json_object_get(names, json_is_string(name) ? json_string_value(name) : "");
-            json_array_append(nodes, known != NULL ? known : name);
+            const char *text = json_is_string(name) ? json_string_value(name) : "";
+            json_t *known = json_object_get(names, text);
+            char found[64];
+            if (known != NULL) {
+                json_array_append(nodes, known);
+                continue;
+            }
+            name_host(a, text, found);
+            json_array_append_new(nodes, json_string(found));
         }
         json_object_set_new(one, "nodes", nodes);
     }
 }
 
-static void take_figures(json_t *deployment, const json_t *doc, const json_t *names) {
+static void take_figures(struct answer *a, json_t *deployment, const json_t *doc,
+                         const json_t *names) {
     static const char *const fields[] = {
         "ranks",    "parallel", "left_out",          "placement",         "layers", "heads",
         "requests", "cache",    "tokens_per_second", "prompt_per_second", "context"};
@@ -198,7 +206,7 @@ static void take_figures(json_t *deployment, const json_t *doc, const json_t *na
     copy_fields(deployment, its, fields, ARRAY_LEN(fields));
     json_t *candidates = json_deep_copy(json_object_get(its, "candidates"));
     if (json_is_array(candidates)) {
-        rename_candidates(candidates, names);
+        rename_candidates(a, candidates, names);
         json_object_set(deployment, "candidates", candidates);
     }
     json_decref(candidates);
@@ -255,7 +263,7 @@ static void add_deployment(struct answer *a, json_t *one) {
     if (json_is_object(doc) && *node != '\0') {
         json_t *names = take_workers(a, name, node, doc);
         take_links(a, name, doc, names);
-        take_figures(one, doc, names);
+        take_figures(a, one, doc, names);
         json_decref(names);
     }
     json_array_append(a->deployments, one);

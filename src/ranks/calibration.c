@@ -8,16 +8,13 @@
 #include "base/util.h"
 #include "net/host_id.h"
 #include "ranks/device_reading.h"
+#include "ranks/machine_speed.h"
 #include "ranks/placement.h"
 
 #include <math.h>
 #include <stdio.h>
 
-#define RATE_COLS 2048
-#define RATE_SECONDS 0.1
-#define RATE_TRIES 9
 #define RATE_ROUNDS 2
-#define RATE_BYTES_LEAST ((size_t)4 << 20)
 #define CROSSING_MOST 60.0
 #define RATE_MOST 1e15 /* bytes/s; a rank that says more does not measure */
 
@@ -29,125 +26,30 @@
 
 /* ---- the rate ---------------------------------------------------------------------------- */
 
-/* A tall matrix of zeros and one token's activations. */
-struct reading {
-    const struct kernels *kernels;
-    struct wmat w;
-    uint8_t *tiles;
-    size_t bytes;
-    struct act x;
-    float *x_block;
-    size_t x_bytes;
-    float *y;
-    struct device_reading device; /* of a rank that has one */
-};
-
 /* The device that computes tokens, which placement predicts; NULL: the processor does. */
 static struct shaders *token_device(const struct calibration *s) {
     return s->cfg->device_from <= 1 ? s->cfg->shaders : NULL;
 }
 
-static void touch_on_thread(void *arg, struct pool *pool, int thread) {
-    struct reading *r = arg;
-    size_t begin, end;
-    (void)thread;
-    while (pool_claim(pool, wmat_n_tiles(&r->w), 64, &begin, &end))
-        memset(r->tiles + begin * r->w.tile_bytes, 0, (end - begin) * r->w.tile_bytes);
-}
-
-static void read_on_thread(void *arg, struct pool *pool, int thread) {
-    struct reading *r = arg;
-    size_t begin, end;
-    (void)thread;
-    while (pool_claim(pool, wmat_n_tiles(&r->w), 4, &begin, &end))
-        r->kernels->matmul(&r->w, &r->x, r->y, r->w.n_rows, (uint32_t)begin, (uint32_t)end);
-}
-
-static void reading_deinit(struct reading *r) {
-    if (!device_reading_close(&r->device))
-        return; /* then it is nobody's */
-    mem_huge_free(r->tiles, r->bytes);
-    mem_huge_free(r->x_block, r->x_bytes);
-    mem_huge_free(r->y, r->w.n_rows * sizeof *r->y);
-}
-
-static enum status reading_init(struct reading *r, const struct calibration *s, enum qtype type,
-                                size_t bytes, struct err *err) {
-    *r =
-        (struct reading){.kernels = s->kernels, .w = wmat_shape(type, TILE_ROWS, RATE_COLS, 0)};
-    size_t n_tiles = div_up(bytes, r->w.tile_bytes);
-    r->w = wmat_shape(type, (uint32_t)(n_tiles * TILE_ROWS), RATE_COLS, 0);
-    r->bytes = wmat_bytes(&r->w);
-    r->tiles = mem_huge_alloc(r->bytes);
-    r->w.tiles = r->tiles;
-    r->y = mem_huge_alloc(r->w.n_rows * sizeof *r->y);
-    /* f32, or codes, scales, sums in their forms: whichever is larger is the first. */
-    size_t n_blocks = RATE_COLS / ACT_BLOCK;
-    r->x_bytes = 2 * RATE_COLS * sizeof(float);
-    r->x_block = mem_huge_alloc(r->x_bytes);
-    if (r->tiles == NULL || r->y == NULL || r->x_block == NULL) {
-        reading_deinit(r);
-        return err_set(err, ST_NO_MEMORY, "no memory to measure how fast it is");
-    }
-    r->x = (struct act){.kind = act_kind_for(type), .n_tokens = 1, .n_cols = RATE_COLS};
-    r->x.f = r->x_block;
-    r->x.d = r->x_block;
-    r->x.s = r->x_block + n_blocks;
-    r->x.sums = (struct act_sums *)(r->x_block + 2 * n_blocks);
-    r->x.start = (int32_t *)(r->x_block + 3 * n_blocks);
-    r->x.q = (int8_t *)(r->x_block + 4 * n_blocks);
-    pool_run(s->pool, touch_on_thread, r);
-    if (token_device(s) == NULL)
-        return ST_OK;
-    const struct device_block blocks[3] = {
-        {r->tiles, r->bytes}, {r->x_block, r->x_bytes}, {r->y, r->w.n_rows * sizeof *r->y}};
-    enum status st =
-        device_reading_open(&r->device, token_device(s), &r->w, &r->x, r->y, blocks, err);
-    if (st != ST_OK)
-        reading_deinit(r);
-    return st;
-}
-
-static enum status read_once(double *seconds, struct reading *r, const struct calibration *s,
-                             double crossing_s, struct err *err) {
-    if (token_device(s) != NULL)
-        return device_reading_time(seconds, &r->device, crossing_s, err);
-    double began = clock_s();
-    pool_run(s->pool, read_on_thread, r);
-    *seconds = clock_s() - began;
-    return ST_OK;
-}
-
-/* The type that most of the bytes have which are multiplied with. */
-static enum qtype main_type(const struct gguf_totals *all) {
-    enum qtype best = QT_F32;
-    for (uint32_t i = 0; i < QT_N; i++)
-        if (wmat_type_supported(i) && all->types[i].n_bytes > all->types[best].n_bytes)
-            best = i;
-    return best;
-}
-
-static enum status measure_rate(double *rate, double crossing_s, const struct calibration *s,
-                                struct err *err) {
-    struct reading r;
+static enum status measure_rate(double *rate, double *ops, double crossing_s,
+                                const struct calibration *s, struct err *err) {
+    struct machine_speed *m;
     struct gguf_totals all;
-    double seconds[RATE_TRIES];
-    size_t n = 0;
     gguf_totals(s->g, &all);
-    uint64_t share = all.n_bytes / (uint64_t)s->job->n_ranks;
-    TRY(reading_init(&r, s, main_type(&all),
-                     (size_t)MIN(MAX(share, RATE_BYTES_LEAST), (uint64_t)CALIBRATION_BYTES),
-                     err));
+    const struct machine_speed_wish wish = {
+        .type = machine_speed_type(&all),
+        .bytes = (size_t)MIN(all.n_bytes / (uint64_t)s->job->n_ranks, SIZE_MAX),
+        .kernels = s->kernels,
+        .pool = s->pool,
+        .device = token_device(s),
+        .crossing_s = crossing_s};
+    TRY(machine_speed_open(&m, &wish, err));
     enum status st = fabric_barrier(s->all, err);
-    double first = clock_s();
-    if (st == ST_OK) /* not counted: the threads wake up */
-        st = read_once(&seconds[0], &r, s, crossing_s, err);
-    while (st == ST_OK && n < RATE_TRIES && (n == 0 || clock_s() - first < RATE_SECONDS)) {
-        st = read_once(&seconds[n], &r, s, crossing_s, err);
-        n += st == ST_OK;
-    }
-    *rate = n > 0 ? (double)r.bytes / MAX(median(seconds, n), 1e-9) : 0;
-    reading_deinit(&r);
+    if (st == ST_OK)
+        st = machine_speed_read(rate, m, err);
+    if (st == ST_OK)
+        *ops = machine_speed_batch(m);
+    machine_speed_close(m);
     return st;
 }
 
@@ -330,7 +232,7 @@ static enum status measure_wires(struct placement_wires *w, const struct calibra
 /* Goes over the wire between ranks of the same build. */
 struct machine_report {
     uint64_t memory_bytes;
-    double rate, crossing_s;
+    double rate, int8_ops, crossing_s;
     int32_t n_threads, unused;
     uint8_t host[32];
     char device[64]; /* with memory of its own; "": its memory is the host's */
@@ -358,8 +260,8 @@ static bool share_memory(const struct machine_report *a, const struct machine_re
 
 static bool makes_sense(const struct machine_report *r) {
     return r->rate > 0 && r->rate < RATE_MOST && r->n_threads >= 1 &&
-           r->n_threads <= POOL_MAX_THREADS && r->crossing_s >= 0 &&
-           r->crossing_s < CROSSING_MOST;
+           r->n_threads <= POOL_MAX_THREADS && r->int8_ops >= 0 &&
+           r->int8_ops < RATE_MOST * 1e3 && r->crossing_s >= 0 && r->crossing_s < CROSSING_MOST;
 }
 
 static bool are_alike(const struct machine_report *all, int n) {
@@ -388,9 +290,10 @@ static enum status measure_machines(struct placement_machine *machines,
     TRY(fabric_barrier(s->all, err)); /* all have looked before the first takes some */
     uint8_t again = 1;
     for (int round = 0; round < RATE_ROUNDS && again; round++) {
-        double rate;
-        TRY(measure_rate(&rate, mine.crossing_s, s, err));
+        double rate, ops;
+        TRY(measure_rate(&rate, &ops, mine.crossing_s, s, err));
         mine.rate = MAX(mine.rate, rate);
+        mine.int8_ops = MAX(mine.int8_ops, ops);
         TRY(fabric_gather(s->all, 0, &mine, all, parts, err));
         again = s->job->rank == 0 && !are_alike(all, n);
         TRY(fabric_broadcast(s->all, 0, &again, sizeof again, err));
@@ -404,6 +307,7 @@ static enum status measure_machines(struct placement_machine *machines,
                            i);
         machines[i] = (struct placement_machine){.memory_bytes = all[i].memory_bytes / together,
                                                  .rate = all[i].rate,
+                                                 .int8_ops = all[i].int8_ops,
                                                  .crossing_s = all[i].crossing_s,
                                                  .n_threads = all[i].n_threads};
     }
@@ -457,7 +361,8 @@ static void describe(char *buf, size_t size, const struct placement *p,
 
 /* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". If leaving ranks out does not help and the
  * model does not fit, there is nothing to ask. */
-static enum status ask_caller(struct calibration_choice *choice, const struct calibration *s,
+static enum status ask_caller(struct calibration_choice *choice,
+                              struct calibration_figures *figures, const struct calibration *s,
                               const struct placement *p, const struct placement_wish *wish,
                               struct err *err) {
     struct placement_fewer fewer;
@@ -478,7 +383,10 @@ static enum status ask_caller(struct calibration_choice *choice, const struct ca
         snprintf(why, sizeof why, "%d rank%s (%.1f tokens/s predicted; %s%s)", fewer.n,
                  fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how, what);
     }
+    figures->kept = fewer.keep;
     choice->again = !s->placed(s->placed_user, fewer.keep, why);
+    if (choice->again)
+        snprintf(choice->text, sizeof choice->text, "%s", why);
     return ST_OK;
 }
 
@@ -496,9 +404,24 @@ static void keep_layout(struct calibration_figures *f, uint64_t ranks,
     snprintf(out->why_not, sizeof out->why_not, "%s", c->why_not);
 }
 
+/* Of these ranks the two between which it is least; 0: not measured. */
+static double least_bandwidth(const struct pair_speeds *pairs, int n, uint64_t ranks) {
+    double least = 0;
+    for (int i = 0; i < n; i++)
+        for (int j = i + 1; j < n; j++)
+            if ((ranks >> i & 1) && (ranks >> j & 1) &&
+                (least == 0 || pairs->of[i][j].bandwidth < least))
+                least = pairs->of[i][j].bandwidth;
+    return least;
+}
+
 /* For people: what other layouts, and fewer machines, would give. */
-static void keep_layouts(struct calibration_figures *f, const struct placement_wish *wish,
+static void keep_layouts(struct calibration_figures *f, const struct placement_wish *all_ranks,
                          const struct placement *all) {
+    struct placement_wires wires = *all_ranks->wires;
+    struct placement_wish of_some = *all_ranks;
+    const struct placement_wish *wish = &of_some;
+    of_some.wires = &wires;
     uint64_t whole = UINT64_MAX >> (64 - wish->n_ranks);
     struct placement *some = mem_alloc(sizeof *some);
     f->n_layouts = 0;
@@ -506,9 +429,11 @@ static void keep_layouts(struct calibration_figures *f, const struct placement_w
         keep_layout(f, whole, &all->list[i]);
     for (uint64_t ranks = whole - 2; some != NULL && wish->tp == 0 && ranks < whole &&
                                      wish->n_ranks <= CALIBRATION_PARTS_RANKS;
-         ranks -= 2) /* the first is in each */
+         ranks -= 2) { /* the first is in each */
+        wires.bandwidth = least_bandwidth(&f->pairs, wish->n_ranks, ranks);
         if (placement_some(some, wish, ranks, NULL) == ST_OK)
             keep_layout(f, ranks, &some->list[0]);
+    }
     mem_free(some);
 }
 
@@ -535,6 +460,7 @@ static enum status decide(struct calibration_choice *choice,
     enum status st = p != NULL ? placement_rank(p, &wish, err)
                                : err_set(err, ST_NO_MEMORY, "no memory for a placement");
     const struct placement_candidate *c = st == ST_OK ? &p->list[0] : NULL;
+    figures->kept = UINT64_MAX >> (64 - job->n_ranks);
     if (st == ST_OK)
         keep_layouts(figures, &wish, p);
     if (st == ST_OK && c->fits) {
@@ -552,7 +478,7 @@ static enum status decide(struct calibration_choice *choice,
             why);
     }
     if (st == ST_OK && s->placed != NULL && job->placement == JOB_PLACE_ALL)
-        st = ask_caller(choice, s, p, &wish, err);
+        st = ask_caller(choice, figures, s, p, &wish, err);
     mem_free(p);
     return st;
 }
@@ -565,8 +491,11 @@ enum status calibration_place(struct calibration_choice *out,
     TRY(measure_machines(figures->machines, s, err));
     TRY(measure_wires(&figures->wires, s, err));
     TRY(pair_speed_measure(&figures->pairs, s->f, s->all, err));
-    if (s->job->rank == 0)
+    if (s->job->rank == 0) {
+        figures->wires.bandwidth = least_bandwidth(&figures->pairs, s->job->n_ranks,
+                                                   UINT64_MAX >> (64 - s->job->n_ranks));
         TRY(decide(&choice, figures, s, err));
+    }
     figures->n_ranks = s->job->n_ranks;
     TRY(fabric_broadcast(s->all, 0, &choice, sizeof choice, err));
     choice.text[sizeof choice.text - 1] = '\0';

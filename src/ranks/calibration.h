@@ -6,9 +6,10 @@
  *   rate      Each rank multiplies with zeros in the file's main type, with all its threads, by
  *             the product that decode uses. All ranks do it at once, so ranks on one machine share
  *             its memory bus. It reads as many bytes as a rank's share, but at most
- *             CALIBRATION_BYTES. So a model that fits the caches is measured in the caches. A rank
+ *             MACHINE_SPEED_BYTES. So a model that fits the caches is measured in the caches. A rank
  *             on a device does so there, with memory that lies as the weights of a model that the
  *             device does alone.
+ *   batch     The same product with many tokens, as of a prompt; not of a rank on a device.
  *   crossing  Of a rank on a device: from a submission to its result on the host.
  *   memory    What the machine has available (mem_available) minus a sixteenth, divided among its
  *             ranks. Of a device with memory of its own that memory, minus a sixteenth.
@@ -25,7 +26,6 @@
 #include "ranks/pair_speed.h"
 #include "ranks/placement.h"
 
-#define CALIBRATION_BYTES ((size_t)128 << 20)
 #define CALIBRATION_TEXT 480
 
 struct calibration {
@@ -65,6 +65,7 @@ struct calibration_layout {
 /* What the choice was made from; n_ranks 0: nothing was measured. */
 struct calibration_figures {
     int n_ranks, n_layouts;
+    uint64_t kept; /* the ranks that compute, a bit each */
     struct calibration_layout layouts[CALIBRATION_LAYOUTS]; /* of all ranks first */
     struct placement_machine machines[PLAN_MAX_RANKS];
     struct placement_wires wires;

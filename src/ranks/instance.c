@@ -356,7 +356,10 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err) {
+    in->considered = considered_take();
     enum status st = start(in, opt, err);
+    if (st == ST_AGAIN && in->rank.figures != NULL && opt->hosts != NULL)
+        considered_keep(in->rank.figures, in->rank.placement, opt->hosts);
     if (st == ST_AGAIN)
         return err_set(err, st, "other machines are to do it, as placed() was told");
     TRY(st);
@@ -371,6 +374,7 @@ void instance_close(struct instance *in) {
     rank_close(&in->rank);
     launch_close(in->launch);
     tokenizer_close(in->tokenizer);
+    considered_free(in->considered);
     *in = (struct instance){0};
 }
 
@@ -419,6 +423,8 @@ static void close_ranks(struct instance *in) {
 
 static enum status open_on(struct instance *in, struct membership *left,
                            const struct recovery *how, struct err *err) {
+    considered_free(in->considered); /* of machines that may be others now */
+    in->considered = NULL;
     TRY(plan(in, &left->opt, err));
     in->rank.job.may_lack_device = 1;
     if (how->size != NULL)

@@ -4,6 +4,7 @@
 #define LOCKSTEP_RANKS_INSTANCE_H
 
 #include "lockstep/lockstep.h"
+#include "ranks/considered.h"
 #include "ranks/launch.h"
 #include "ranks/membership.h"
 #include "ranks/rank.h"
@@ -23,6 +24,8 @@ struct instance {
     char arch[64], name[256], parallel[64], computes[256];
     struct rank_report reports[PLAN_MAX_RANKS]; /* as of the (last) opening */
     double began_s;
+    struct considered
+        *considered; /* before other machines than all were chosen; owned; or NULL */
 };
 
 /* Reads the header, plans, and opens the tokenizer. Afterwards rank.job holds final numbers, of

@@ -20,6 +20,7 @@
 #define SHARE_LEAST 1e-6 /* of all: practically nothing */
 
 void placement_wires_set(struct placement_wires *w, double exchange_s) {
+    w->bandwidth = 0;
     for (int i = 0; i <= PLAN_MAX_RANKS; i++) {
         w->sum_s[i] = w->hand_s[i] = exchange_s;
         w->answer_s[i] = 2 * exchange_s;
@@ -277,6 +278,17 @@ static double prompt_s(const struct weighed *w, const struct placement_wish *q) 
     return slowest;
 }
 
+/* Most numbers of a sum need 32 bits on the wire (fabric/sum_codec.c). A member sends and gets
+ * each part of a sum, and then each part of the result, but its own. */
+static double prompt_wires_s(const struct placement_candidate *c,
+                             const struct placement_wish *q, double n_sums) {
+    const double row = q->hp->n_embd * sizeof(float), others = (double)(c->tp - 1) / c->tp;
+    if (q->wires->bandwidth <= 0)
+        return 0;
+    const double sums = c->tp > 1 ? n_sums * 2 * others * row : 0, hands = c->pp > 1 ? row : 0;
+    return (sums + hands) / q->wires->bandwidth;
+}
+
 static void predict(struct weighed *w, const struct placement_wish *q) {
     struct placement_candidate *c = w->c;
     const struct placement_wires *wires = q->wires;
@@ -286,6 +298,8 @@ static void predict(struct weighed *w, const struct placement_wish *q) {
     c->read_s = c->between_s = c->crossing_s = 0;
     c->n_waits = 0;
     c->prompt_s = prompt_s(w, q);
+    if (c->prompt_s > 0)
+        c->prompt_s = MAX(c->prompt_s, prompt_wires_s(c, q, n_sums));
     for (int s = 0; s < c->pp; s++)
         predict_stage(w, q, s);
     if (q->n_ranks == 1)

@@ -25,8 +25,10 @@
  * the experts is on the devices, and the experts are divided by rates and by the memory that is
  * left. It is for models that the devices alone cannot hold.
  *
- * Prompts are predicted only where the int8 rates are given, and only as what these allow: all
- * ranks work at the same time, the slowest of them counts, and the output matrix is left out.
+ * Prompts are predicted only where the int8 rates are given. All ranks work at the same time, and
+ * the slowest of them counts; the output matrix and attention are left out. The bytes of the sums,
+ * or of the hidden state, go over the wires at the same time, where their bandwidth is known: the
+ * longer of the two counts.
  *
  * Shares follow the rates, since for a prompt and for many requests all ranks work at the same
  * time. They stay within the ranks' memory: what does not fit one goes to the others in
@@ -60,6 +62,7 @@ struct placement_wires {
                   1]; /* n_embd floats from one stage to the next: [tp] < n_ranks */
     /* a word from rank 0 to all, and the logits back to it */
     double answer_s[PLAN_MAX_RANKS + 1];
+    double bandwidth; /* bytes/s between the two that are slowest, for prompts; 0: unknown */
 };
 /* Where every exchange takes the same time. */
 void placement_wires_set(struct placement_wires *w, double exchange_s);
@@ -88,7 +91,7 @@ struct placement_candidate {
     struct plan plan;               /* made with them */
     uint64_t bytes[PLAN_MAX_RANKS]; /* [n_ranks] of memory: weights, KV cache, buffers */
     double read_s, between_s;       /* of a token */
-    double prompt_s;   /* of a prompt\'s token at the ranks\' int8 rates; 0: unknown */
+    double prompt_s;   /* of a prompt's token, with the ranks' int8 rates; 0: unknown */
     double crossing_s; /* of the members that each stage waits for, as read_s */
     uint32_t n_waits;  /* for a device, of one rank of each stage: what crossing_s is made of */
     bool fits;

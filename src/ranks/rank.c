@@ -203,8 +203,10 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
     if (r->figures == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory to choose a placement");
     TRY(calibration_place(&choice, r->figures, &calibration, err));
-    if (choice.again)
+    if (choice.again) {
+        snprintf(r->placement, sizeof r->placement, "%s", choice.text);
         return ST_AGAIN;
+    }
     r->job.tp = choice.tp;
     r->job.pp = choice.pp;
     r->job.n_weights = choice.n_weights;

@@ -101,4 +101,14 @@ back 3
 within 60 sees 1 'n["cat"]["state"] == "here"' || fail "cat is back: $(seen)"
 is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": "auto"}')"
 within 100 sees 1 'm["layout"] is None and m["ranks"] == 3 and m["state"] == "listening"' || fail "all of them: $(seen)"
+sees 1 'all(c["prompt_per_second"] > 10 for c in m["candidates"])' || fail "prompts: $(seen)"
+
+# ---- where one machine is the fastest, it is seen why -----------------------------------------------
+is 200 '"m"' "$(change 1 down '{"name": "m"}')"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias m --port $port -t 1 --ctx 512 --insecure \
+    --emulate-link latency=20ms >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+alone='m["ranks"] == 1 and {len(c["nodes"]) for c in m["candidates"]} >= {1, 2} and {x for c in m["candidates"] for x in c["nodes"]} <= set(n)'
+within 100 sees 1 "$alone" || fail "what was considered: $(seen)"
+sees 1 '[c["layout"] for c in m["candidates"] if c["chosen"]] == ["one rank"] and m["placement"].startswith("1 rank (")' || fail "why one rank: $(seen)"
+sees 1 'max(m["candidates"], key=lambda c: c["tokens_per_second"])["chosen"]' || fail "the fastest: $(seen)"
 [ $failures = 0 ]
