@@ -122,11 +122,11 @@ static json_t *layout_json(const struct calibration_layout *c) {
     struct plan shape = {.n_ranks = c->tp * c->pp, .tp = c->tp, .pp = c->pp};
     char layout[64];
     plan_text(&shape, layout, sizeof layout);
-    return json_pack("{s:s, s:b, s:s, s:o, s:o, s:o, s:o}", "layout", layout, "fits", c->fits,
-                     "sentence", c->why_not, "tokens_per_second", measured(c->tokens_per_s),
-                     "prompt_per_second", measured(c->prompt_s > 0 ? 1 / c->prompt_s : 0),
-                     "reading_ms", measured(c->reading_s * 1e3), "wires_ms",
-                     measured(c->between_s * 1e3));
+    return json_pack("{s:s, s:s, s:b, s:s, s:o, s:o, s:o, s:o}", "layout", layout, "from",
+                     "ranks", "fits", c->fits, "sentence", c->why_not, "tokens_per_second",
+                     measured(c->tokens_per_s), "prompt_per_second",
+                     measured(c->prompt_s > 0 ? 1 / c->prompt_s : 0), "reading_ms",
+                     measured(c->reading_s * 1e3), "wires_ms", measured(c->between_s * 1e3));
 }
 
 static json_t *candidates(const struct telling *t) {

@@ -6,7 +6,7 @@
 #include "cli/session.h"
 #include "hf/hf_folder.h"
 #include "model/model.h"
-#include "ranks/instance.h"
+#include "ranks/forecast.h"
 #include "ranks/placement.h"
 
 #include <stdio.h>
@@ -282,26 +282,10 @@ static enum status measure(struct planned *p, struct err *err) {
     return ST_OK;
 }
 
-/* As a session would have it (ranks/instance.c). */
 static enum status configure(struct planned *p, struct err *err) {
-    struct model_config *c = &p->cfg;
-    uint32_t n_chunk =
-        session_args.n_chunk != 0 ? (uint32_t)session_args.n_chunk : INSTANCE_DEFAULT_CHUNK;
-    TRY(kv_parse_type(session_args.kv, &c->kv_type, err));
-    c->n_ctx = session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
-                                       : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
-    if (c->n_ctx > p->hp.n_ctx_train)
-        return err_set(
-            err, ST_BAD_INPUT,
-            "a context of %u is more than the model's %u, the most that --ctx may be", c->n_ctx,
-            p->hp.n_ctx_train);
-    c->n_tokens_max = MIN(n_chunk, c->n_ctx);
-    c->n_runs_max = 1;
-    c->n_states = p->hp.recurrent.kind != RECURRENT_NONE ? INSTANCE_STATES : 0;
-    c->n_pages[KV_WHOLE] = (uint32_t)div_up(c->n_ctx, KV_PAGE);
-    if (p->hp.window != 0)
-        c->n_pages[KV_WINDOW] = kv_window_pages(p->hp.window, c->n_ctx, c->n_tokens_max);
-    return ST_OK;
+    TRY(kv_parse_type(session_args.kv, &p->cfg.kv_type, err));
+    return forecast_configure(&p->cfg, &p->hp, (uint32_t)session_args.n_ctx,
+                              (uint32_t)session_args.n_chunk, err);
 }
 
 static enum status plan_all(struct planned *p, struct err *err) {

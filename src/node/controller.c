@@ -179,6 +179,7 @@ static bool copy_texts(struct controller *k, const struct controller_config *cfg
 }
 
 static void controller_free(struct controller *k) {
+    controller_wait_for_later(k);
     overview_close(k->overview);
     k->overview = NULL;
     while (k->runs != NULL) {
@@ -210,6 +211,7 @@ static void controller_free(struct controller *k) {
     wake_close(&k->wake);
     pthread_mutex_destroy(&k->lock);
     pthread_mutex_destroy(&k->save_lock);
+    pthread_cond_destroy(&k->later_ended);
     mem_free(k->seeds);
     mem_free(k->models);
     mem_free(k->state);
@@ -261,6 +263,7 @@ enum status controller_open(struct controller **out, const struct controller_con
     snprintf(k->name, sizeof k->name, "%s", cfg->name);
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->save_lock, NULL);
+    pthread_cond_init(&k->later_ended, NULL);
     deployments_init(&k->list);
     bool remembers = node_history_init(&k->history, k->name);
     enum status st = copy_texts(k, cfg) && remembers

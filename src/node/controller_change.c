@@ -265,10 +265,9 @@ static enum status find_here(const struct change *c, const char *name, struct of
     return out->files != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a model");
 }
 
-/* The address of a node that tells of a model of that name, and its name; false: none does. */
-static bool find_holder(const struct change *c, const char *name, char node[64],
+static bool find_holder(struct controller *k, const char *name, char node[64],
                         char address[NET_TEXT_BYTES]) {
-    struct overview *v = c->k->overview;
+    struct overview *v = k->overview;
     bool found = false;
     pthread_mutex_lock(&v->lock);
     for (size_t i = 0; i < v->n_seen && !found; i++) {
@@ -282,6 +281,14 @@ static bool find_holder(const struct change *c, const char *name, char node[64],
     }
     pthread_mutex_unlock(&v->lock);
     return found;
+}
+
+bool change_find_holder(struct controller *k, const char *name, char node[64],
+                        char address[NET_TEXT_BYTES]) {
+    if (find_holder(k, name, node, address))
+        return true;
+    overview_hear_models(k->overview); /* it may have just come there */
+    return find_holder(k, name, node, address);
 }
 
 /* The first line is the offer; it exists until we hang up. */
@@ -299,12 +306,7 @@ static enum status find_elsewhere(const struct change *c, const char *name, stru
     char address[NET_TEXT_BYTES];
     struct client *client;
     const struct client_stream to = {hear_offer, out};
-    bool found = find_holder(c, name, out->node, address);
-    if (!found) { /* it may have just come there */
-        overview_hear_models(c->k->overview);
-        found = find_holder(c, name, out->node, address);
-    }
-    if (!found)
+    if (!change_find_holder(c->k, name, out->node, address))
         return err_set(err, ST_NOT_FOUND, "no node has a model called %.100s", name);
     json_t *question = json_pack("{s:s}", "name", name);
     enum status st = client_open(&client, c->k->id, address, err);

@@ -9,6 +9,7 @@ struct change {
     struct controller *k;
     const json_t *wish; /* an object; borrowed */
     int port;           /* at which it is asked */
+    bool manages;       /* who asks may change what is up */
     /* Whether who asks may see that deployment: others do not exist for it. */
     bool (*sees)(void *user, const char *deployment);
     void *user;
@@ -32,6 +33,9 @@ bool change_is_of_nodes(const json_t *candidate, const char *words);
 /* The candidates that a server has measured when it began; a new reference, NULL: it has not. May
  * take a second. */
 json_t *change_measured(const struct change *c, const char *name);
+/* The address of a node that tells of a model of that name, and its name; false: none does. */
+bool change_find_holder(struct controller *k, const char *name, char node[64],
+                        char address[NET_TEXT_BYTES]);
 /* What placements would give (controller_plan.c). */
 enum status change_plan(const struct change *c, json_t **out, struct err *err);
 

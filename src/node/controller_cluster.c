@@ -161,7 +161,12 @@ static void make_change(struct asker *a, struct http_request *r, const char *wha
                                     ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
                                     : NULL;
     const struct change change = {
-        .k = a->k, .wish = wish, .port = port, .sees = sees, .user = a};
+        .k = a->k, .wish = wish, .port = port, .manages = a->manages, .sees = sees, .user = a};
+    if (!a->manages && json_object_get(wish, "model") != NULL) { /* models of nodes, not up */
+        refuse(r, 403, a->why_not);
+        json_decref(wish);
+        return;
+    }
     enum status st = json_is_object(wish)
                          ? change_make(&change, what, &out, &err)
                          : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
@@ -173,7 +178,7 @@ static void make_change(struct asker *a, struct http_request *r, const char *wha
     wake_ring(&a->k->wake);
 }
 
-/* To plan is only to look. */
+/* To plan what is up is only to look. */
 static void change(struct asker *a, struct http_request *r, const char *what, int port) {
     int status;
     const char *why = why_not_from_there(r, &status);

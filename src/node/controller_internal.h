@@ -12,7 +12,9 @@
  *     controller_disk.c      what is stored across starts?
  *     controller_requests.c  answers over HTTP, to nodes and commands
  *     controller_cluster.c   and to whoever looks at the cluster, at the deployments' ports
- *     controller_change.c    what these may change */
+ *     controller_change.c    what these may change
+ *     controller_plan.c      and what placements would give
+ *     controller_speed.c     how fast is this machine, for one that plans? */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
@@ -221,7 +223,9 @@ struct controller {
     bool said_full;
     struct node_report self_report; /* what this node says of itself */
     json_t *past_keys; /* {name: what its api-key-file was, or null}; owned; NULL: none yet */
-    json_t *doings;    /* {"copies", "servers"}, for who looks; owned; NULL: nothing yet */
+    int n_later;       /* answers that take a while, under way */
+    pthread_cond_t later_ended;
+    json_t *doings; /* {"copies", "servers"}, for who looks; owned; NULL: nothing yet */
     struct addresses self_addresses;
 };
 
@@ -362,6 +366,20 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
 void controller_remember_keys(struct controller *k, const struct deployment *one);
 /* What is asked of the cluster at a deployment's port, as gateway_config's cluster. */
 void controller_answer_cluster(void *k, struct http_request *r, int port);
+
+/* ---- controller_speed.c ---------------------------------------------------------------------- */
+
+/* *out: a new reference. On a thread of the request's own; it may take seconds. */
+typedef enum status controller_answerer(struct controller *k, const json_t *wish, json_t **out,
+                                        struct err *err);
+/* Of {"type", "bytes", "peers": addresses}: {"rate", "ops", "threads", "memory", "peers": {address:
+ * seconds}}. Takes half a second. ST_BAD_INPUT, ST_NO_MEMORY. */
+controller_answerer controller_speed;
+/* Replies to a POST when the answer is there. */
+void controller_answer_later(struct controller *k, struct http_request *r,
+                             controller_answerer *answer);
+/* None is under way any more. */
+void controller_wait_for_later(struct controller *k);
 
 /* ---- controller_gossip.c --------------------------------------------------------------------- */
 

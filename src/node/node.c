@@ -659,6 +659,8 @@ static const struct {
     {"POST", "/v1/deployments/sync", .keep = controller_handle_sync},
     {"GET", "/v1/cluster", .keep = controller_handle_cluster},
     {"GET", "/v1/cluster/self", .keep = controller_handle_self},
+    {"POST", "/v1/cluster/speed", .keep = controller_handle_speed},
+    {"POST", "/v1/cluster/plan", .keep = controller_handle_plan},
 };
 
 static const char nothing_there[] = "there is nothing at this path";

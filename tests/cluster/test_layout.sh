@@ -103,6 +103,35 @@ is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": "auto"}')"
 within 100 sees 1 'm["layout"] is None and m["ranks"] == 3 and m["state"] == "listening"' || fail "all of them: $(seen)"
 sees 1 'all(c["prompt_per_second"] > 10 for c in m["candidates"])' || fail "prompts: $(seen)"
 
+# ---- a model that is not up is planned from what nodes know, and measure ------------------------------
+change 1 plan '{"name": "m"}' >/dev/null && cp changed.json ranks.json
+admin=$("$LOCKSTEP" key --admin)
+is 403 'lockstep key --admin' "$(on 2 curl -s -m 60 -o changed.json -w '%{http_code}' --json '{"model": "m"}' "http://10.9.0.1:$port/v1/cluster/plan")"
+is 404 'no node has a model called x' "$(change 1 plan '{"model": "x"}')"
+is 400 'context of 1000000' "$(change 1 plan '{"model": "m", "options": {"ctx": 1000000}}')"
+is 200 '"candidates"' "$(change 1 plan '{"model": "m"}')" # others have it in their folders: they are asked
+python3 - <<'END' || fail "the plan: $(cat changed.json ranks.json)"
+import json
+plan, ranks = json.load(open("changed.json")), json.load(open("ranks.json"))["candidates"]
+c = plan["candidates"]
+assert {tuple(sorted(x["nodes"])) for x in c} == {("ann",), ("bob",), ("cat",), ("ann", "bob"), ("ann", "cat"), ("bob", "cat"), ("ann", "bob", "cat")}, c
+assert all(x["fits"] and x["from"] == "nodes" and x["tokens_per_second"] > 0 and x["prompt_per_second"] > 0 for x in c), c
+assert all(x["from"] == "ranks" for x in ranks), ranks
+speeds = [x["tokens_per_second"] for x in c]
+assert speeds == sorted(speeds, reverse=True), speeds
+assert {x["name"] for x in plan["machines"]} == {"ann", "bob", "cat"} and len(plan["links"]) == 3, plan
+assert all(x["from"] == "measured by ranks" and x["latency_us"] > 900 for x in plan["links"]), plan
+# The latency is a millisecond, as ranks have measured it: a token in two parts waits for two exchanges at least.
+assert all(x["wires_ms"] > 1.9 for x in c if len(x["nodes"]) > 1) and all(x["wires_ms"] is None for x in c if len(x["nodes"]) == 1), c
+END
+is 200 '"candidates"' "$(change 2 plan '{"model": "m", "nodes": "bob,cat"}')"
+python3 -c 'import json; assert {x for c in json.load(open("changed.json"))["candidates"] for x in c["nodes"]} == {"bob", "cat"}' || fail "of two: $(cat changed.json)"
+# Where no ranks have measured, a connection's round trip counts.
+is 200 '"m"' "$(change 1 down '{"name": "m"}')"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias m --port $port -t 1 --ctx 512 --insecure --nodes ann >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+is 200 'the round trip of a connection' "$(change 1 plan '{"model": "m"}')"
+python3 -c 'import json; assert all(0 < x["latency_us"] < 5000 for x in json.load(open("changed.json"))["links"])' || fail "connections: $(cat changed.json)"
+
 # ---- where one machine is the fastest, it is seen why -----------------------------------------------
 is 200 '"m"' "$(change 1 down '{"name": "m"}')"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias m --port $port -t 1 --ctx 512 --insecure \
