@@ -161,6 +161,7 @@ export class Fixture {
     this.asked.push([what, body]);
     const found = this.cluster().deployments.find((d) => d.name === body.name);
     const no = (status, message) => [status, { error: { message } }];
+    if (what === "plan" && body.model) return [200, { sentence: `predicted for ${body.model}`, candidates: plan.candidates.slice(1, 2) }];
     if (what === "plan" && body.nodes) return [200, { ...plan, sentence: `among ${body.nodes}`, candidates: plan.candidates.slice(1, 3) }];
     if (what === "plan") return [200, plan];
     if (what === "up" && / /.test(body.model)) return no(400, `no machine has a model named ${body.model}`);
@@ -171,6 +172,7 @@ export class Fixture {
     const [kind, sentence] = what === "down" ? ["down", `${body.name} is taken down`] : ["moved", `${body.node} serves ${body.name} in place of ${found.node}`];
     this.changes.push((c) => {
       if (what === "down") c.deployments = c.deployments.filter((d) => d.name !== body.name);
+      else if (body.nodes) c.deployments.find((d) => d.name === body.name).layout = body.nodes === "auto" ? null : { nodes: body.nodes, parallel: body.parallel };
       else c.deployments.find((d) => d.name === body.name).node = body.node;
       c.events.push({ time, kind, node: body.node ?? found.node, model: body.name, sentence });
     });

@@ -155,6 +155,24 @@ await check("what a placement would give is shown before a model is moved, and a
   assert.equal(await focused(page), "Move qwen3-235b-a22b");
   assert.deepEqual(cluster.asked.filter(([what]) => what === "move").at(-1), ["move", { name: "qwen3-235b-a22b", node: "shelf" }]);
 });
+await check("a placement of the list is chosen, and the choice ended", async (page, cluster) => {
+  await button(page, "Move qwen3-235b-a22b").press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Move qwen3-235b-a22b" });
+  const row = (layout) => dialog.getByRole("row").filter({ hasText: layout });
+  await row("pipeline3").getByRole("radio").press(" ");
+  assert.equal(await row("tensor4").getByRole("radio").count(), 0); // it is what runs
+  assert.equal(await row("one machine").getByRole("radio").count(), 0); // it does not fit
+  await hasNoFindings(page);
+  await dialog.getByRole("button", { name: "Use this" }).press("Enter");
+  await dialog.waitFor({ state: "detached" });
+  assert.deepEqual(cluster.asked.at(-1), ["move", { name: "qwen3-235b-a22b", nodes: ["attic", "cellar", "desk"], parallel: "pipeline3" }]);
+  await model(page, "qwen3-235b-a22b").getByText("chosen: pipeline3 on attic, cellar, desk").waitFor();
+  await button(page, "Move qwen3-235b-a22b").press("Enter");
+  await dialog.getByRole("radio", { name: /^whatever is fastest/ }).press(" ");
+  await dialog.getByRole("button", { name: "Use this" }).press("Enter");
+  await dialog.waitFor({ state: "detached" });
+  assert.deepEqual(cluster.asked.at(-1), ["move", { name: "qwen3-235b-a22b", nodes: "auto" }]);
+});
 await check("a model is put up on some of the machines", async (page, cluster) => {
   await button(page, "Put a model up").press("Enter");
   const dialog = page.getByRole("dialog", { name: "Put a model up" });
@@ -164,6 +182,8 @@ await check("a model is put up on some of the machines", async (page, cluster) =
   await dialog.getByRole("alert").getByText("no machine has a model named no such model").waitFor();
   await dialog.getByRole("combobox").fill("phi-4-Q4_K_M");
   await dialog.getByText("8.9 GB, on rack, desk").waitFor();
+  await dialog.getByText("predicted for phi-4-Q4_K_M").waitFor();
+  assert.equal(await dialog.getByRole("row").getByRole("radio").count(), 0); // it shows, and is not chosen from
   await dialog.getByLabel("Name in the APIs").fill("phi");
   await dialog.getByRole("checkbox", { name: "barn" }).press(" ");
   await hasNoFindings(page);

@@ -6,15 +6,30 @@ import { Dialog } from "./dialog.jsx";
 import { TITLE } from "./model.jsx";
 import { tokens } from "./words.js";
 
-function Candidate({ candidate: c }) {
+/* One of several things of which one may be chosen, a change's body each; onChoose is absent where there is nothing to choose. */
+function Choice({ body, choice, onChoose, children }) {
+  if (!onChoose) return children;
+  const checked = JSON.stringify(choice) === JSON.stringify(body);
+  return (
+    <label class="pick">
+      <input type="radio" name="choice" checked={checked} onChange={() => onChoose(body)} />
+      <span>{children}</span>
+    </label>
+  );
+}
+
+function Candidate({ candidate: c, choice, onChoose }) {
   const fits = c.fits !== false;
+  const may = fits && !c.chosen && c.nodes?.length > 0;
   return (
     <tr class={fits ? "" : "unfit"}>
       <th scope="row">
-        {c.layout}
-        {c.chosen && <span class="tag">now</span>}
-        {c.nodes?.length > 0 && <small>{c.nodes.join(", ")}</small>}
-        {fits && c.wires_ms != null && <small>{`a token: ${c.reading_ms?.toPrecision(2)} ms reading, ${c.wires_ms.toPrecision(2)} ms wires`}</small>}
+        <Choice body={{ nodes: c.nodes, parallel: c.layout }} choice={choice} onChoose={may ? onChoose : null}>
+          {c.layout}
+          {c.chosen && <span class="tag">now</span>}
+          {c.nodes?.length > 0 && <small>{c.nodes.join(", ")}</small>}
+          {fits && c.wires_ms != null && <small>{`a token: ${c.reading_ms?.toPrecision(2)} ms reading, ${c.wires_ms.toPrecision(2)} ms wires`}</small>}
+        </Choice>
       </th>
       {fits ? (
         <>
@@ -28,7 +43,7 @@ function Candidate({ candidate: c }) {
   );
 }
 
-function Candidates({ candidates }) {
+function Candidates({ candidates, ...choosing }) {
   if (candidates.length === 0) return null;
   return (
     <table>
@@ -46,19 +61,20 @@ function Candidates({ candidates }) {
       </thead>
       <tbody>
         {candidates.map((c) => (
-          <Candidate key={`${c.layout} ${c.nodes}`} candidate={c} />
+          <Candidate key={`${c.layout} ${c.nodes}`} candidate={c} {...choosing} />
         ))}
       </tbody>
     </table>
   );
 }
 
-/* Asks what placements would give; the answer before stays until the next is there. */
+/* Asks what placements would give; the answer before stays until the next is there. Of null it asks nothing. */
 function usePlan(watch, question) {
   const [plan, setPlan] = useState(null); // {candidates, sentence} or {error}
   const text = JSON.stringify(question);
   useEffect(() => {
     let old = false;
+    if (question === null) return setPlan(null);
     watch.change("plan", question).then(
       (answer) => old || setPlan(answer),
       (e) => old || setPlan({ error: e.message }),
@@ -68,13 +84,13 @@ function usePlan(watch, question) {
   return plan;
 }
 
-function Plan({ plan }) {
+function Plan({ plan, ...choosing }) {
   if (plan === null) return <p class="hint">Asking what placements would give&hellip;</p>;
   return (
     <div class="plan" aria-live="polite">
       {plan.error && <p class="note">{plan.error}</p>}
       {plan.sentence && <p class="note">{plan.sentence}</p>}
-      <Candidates candidates={plan.candidates ?? []} />
+      <Candidates candidates={plan.candidates ?? []} {...choosing} />
     </div>
   );
 }
@@ -102,31 +118,36 @@ const without = (names, left) => (left.length > 0 ? { nodes: names.filter((n) =>
 
 function Move({ watch, cluster, deployment: d, onClose }) {
   const [left, setLeft] = useState([]);
-  const [node, setNode] = useState(null);
+  const [choice, setChoice] = useState(null); // what the change says beside the name
   const names = namesOf(cluster);
+  const leave = (names) => (setLeft(names), setChoice(null));
+  const choosing = { choice, onChoose: setChoice };
   const plan = usePlan(watch, { name: d.name, ...without(names, left) });
   const places = placesFor(d, cluster.nodes);
   return (
     <Dialog
       title={`Move ${d.name}`}
-      action="Move"
-      ready={node !== null}
+      action={choice?.nodes ? "Use this" : "Move"}
+      ready={choice !== null}
       home={TITLE}
-      onDo={() => watch.change("move", { name: d.name, node })}
+      onDo={() => watch.change("move", { name: d.name, ...choice })}
       onClose={onClose}
     >
-      <Plan plan={plan} />
-      {names.length > 1 && <Among legend="What would it give among these?" names={names} left={left} onLeft={setLeft} />}
+      <Plan plan={plan} {...choosing} />
+      {d.layout && (
+        <Choice body={{ nodes: "auto" }} {...choosing}>
+          whatever is fastest
+          <small>ends the choice of {d.layout.nodes.join(", ")}</small>
+        </Choice>
+      )}
+      {names.length > 1 && <Among legend="What would it give among these?" names={names} left={left} onLeft={leave} />}
       <fieldset>
         <legend>{d.node ? `Which machine is to answer in place of ${d.node}?` : "Which machine is to answer?"}</legend>
         {places.map((p) => (
-          <label key={p.name} class="pick">
-            <input type="radio" name="node" checked={node === p.name} onChange={() => setNode(p.name)} />
-            <span>
-              {p.name}
-              {(p.able || p.why) && <small>{p.able ? "could take over now" : p.why}</small>}
-            </span>
-          </label>
+          <Choice key={p.name} body={{ node: p.name }} {...choosing}>
+            {p.name}
+            {(p.able || p.why) && <small>{p.able ? "could take over now" : p.why}</small>}
+          </Choice>
         ))}
         {places.length === 0 && <p class="hint">There is no other machine.</p>}
       </fieldset>
@@ -162,6 +183,7 @@ function Up({ watch, cluster, onClose }) {
   const found = cluster.models.find((m) => m.name === model);
   const body = { model: model.trim(), ...(name.trim() ? { name: name.trim() } : {}), ...without(names, left) };
   const ready = body.model !== "" && left.length < names.length;
+  const plan = usePlan(watch, found && ready ? { model: found.name, ...without(names, left) } : null);
   return (
     <Dialog title="Put a model up" action="Put up" ready={ready} home={TITLE} onDo={() => watch.change("up", body)} onClose={onClose}>
       <label>
@@ -181,6 +203,7 @@ function Up({ watch, cluster, onClose }) {
         <input placeholder="the model's" autocomplete="off" spellcheck={false} value={name} onInput={(e) => setName(e.target.value)} />
       </label>
       <Among legend="Machines that may take part" names={names} left={left} onLeft={setLeft} />
+      {found && ready && <Plan plan={plan} />}
       <p class="hint">The machines measure themselves, and take the fastest placement that fits.</p>
     </Dialog>
   );

@@ -57,6 +57,7 @@ function factsOf(d, cluster) {
     d.node && (on.length > 1 ? `${d.node} answers, on ${on.join(", ")}` : `on ${d.node}`),
     d.port && `port ${d.port}`,
     d.placement || d.parallel,
+    d.layout && `chosen: ${d.layout.parallel === "auto" ? "" : `${d.layout.parallel} `}on ${d.layout.nodes.join(", ")}`,
     d.left_out && `${d.left_out} left out`,
     able.length > 0 && `${able.join(", ")} could take over`,
     d.absent.length > 0 && `without ${d.absent.join(", ")}`,
