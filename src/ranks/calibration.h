@@ -6,9 +6,9 @@
  *   rate      Each rank multiplies with zeros in the file's main type, with all its threads, by
  *             the product that decode uses. All ranks do it at once, so ranks on one machine share
  *             its memory bus. It reads as many bytes as a rank's share, but at most
- *             MACHINE_SPEED_BYTES. So a model that fits the caches is measured in the caches. A rank
- *             on a device does so there, with memory that lies as the weights of a model that the
- *             device does alone.
+ *             MACHINE_SPEED_BYTES. So a model that fits the caches is measured in the caches. A
+ *             rank on a device does so there, with memory that lies as the weights of a model that
+ *             the device does alone.
  *   batch     The same product with many tokens, as of a prompt; not of a rank on a device.
  *   crossing  Of a rank on a device: from a submission to its result on the host.
  *   memory    What the machine has available (mem_available) minus a sixteenth, divided among its

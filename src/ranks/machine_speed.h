@@ -1,6 +1,6 @@
-/* machine_speed.h: how fast a machine multiplies with weights: what it reads for one token, and what
- * it computes for many at once. It multiplies with zeros, by the products that a model uses, with
- * all threads of a pool. */
+/* machine_speed.h: how fast a machine multiplies with weights: what it reads for one token, and
+ * what it computes for many at once. It multiplies with zeros, by the products that a model uses,
+ * with all threads of a pool. */
 #ifndef LOCKSTEP_RANKS_MACHINE_SPEED_H
 #define LOCKSTEP_RANKS_MACHINE_SPEED_H
 

@@ -355,7 +355,7 @@ static void prompts_are_bounded_by_the_int8_rate(void **state) {
     assert_about(of_tp(p, 1)->prompt_s, 2 * 68.4e9 / 2 / 100e12, 0.03);
     mem_free(p);
     /* 1 Gbit/s: two sums of 8192 numbers of 4 bytes in each of 80 layers; each rank sends half of
-     * a sum, and half of the result. A pipeline hands on one row, which is less than it computes. */
+     * a sum, and half of the result. A pipeline hands on one row: less than it computes. */
     c.wires.bandwidth = 125e6;
     p = rank_all(&m, &c);
     assert_about(of_tp(p, 2)->prompt_s, 2 * 80 * 8192 * 4 / 125e6, 0.001);
