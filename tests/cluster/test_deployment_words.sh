@@ -13,7 +13,7 @@ mkdir store
 cp "$SOURCE_DIR/models/jargon-3m-f16.gguf" store/m.gguf
 node() { "$LOCKSTEP" node --name ann --port "$port" --no-discovery --models "$work/store" --state "$work/state" >node.log 2>&1 & node=$!; }
 end() { kill "$node" 2>/dev/null; wait "$node" 2>/dev/null; }
-trap 'end; rm -rf "$work"' EXIT
+at_end end
 node
 within 20 "$ask" 127.0.0.1:"$port" /v1/node >/dev/null 2>&1 || fail "no node: $(cat node.log)"
 

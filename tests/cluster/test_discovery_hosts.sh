@@ -11,7 +11,7 @@ if ! can_make_hosts; then
 fi
 
 pids=()
-trap 'exec 2>/dev/null; kill -9 "${pids[@]}"; end_hosts; wait; rm -rf "$work"' EXIT
+at_end 'exec 2>/dev/null; kill -9 "${pids[@]}"; end_hosts; wait'
 declare -A pid
 make_hosts switch one two three
 if ! on switch ip link add switch type bridge 2>/dev/null; then

@@ -14,7 +14,7 @@ listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(12)]
 print(",".join("127.0.0.1:%d" % s.getsockname()[1] for s in listeners), flush=True)
 time.sleep(600)' >silent &
 pids=$!
-trap 'kill $pids 2>/dev/null; end_hosts; wait 2>/dev/null; rm -rf "$work"' EXIT
+at_end 'kill $pids 2>/dev/null; end_hosts; wait 2>/dev/null'
 within 60 grep -q , silent || fail "no silent machines"
 ann=$(free_port) bob=$(free_port)
 start() { # NAME PORT OTHER

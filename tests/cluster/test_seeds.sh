@@ -20,7 +20,7 @@ end_all() {
     end_hosts
     wait 2>/dev/null
 }
-trap 'end_all; rm -rf "$work"' EXIT
+at_end end_all
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 4 5 # 0: the switch
 for host in 2 3 4 5; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done

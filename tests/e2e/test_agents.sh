@@ -27,7 +27,7 @@ end_agents() {
         tr '\0' '\n' <"$one/environ" 2>/dev/null | grep -qx "HOME=$HOME" && [ "${one#/proc/}" != $$ ] && kill "${one#/proc/}" 2>/dev/null
     done
 }
-trap 'end_agents; [ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+at_end end_agents
 python3 "$SOURCE_DIR/tests/support/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 131072
 serve_start "$work/jargon.gguf" --ctx 131072 --kv-memory 3G
 mkdir -p "$work/project" "$HOME/.codex" "$HOME/.continue" "$HOME/.pi/agent"

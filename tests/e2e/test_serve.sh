@@ -14,7 +14,7 @@ stop() {
     server=
     return $status
 }
-trap 'stop -KILL; rm -rf "$work"' EXIT
+at_end 'stop -KILL'
 
 # start options...: sets $url.
 start() { serve_start "$model" "$@"; }

@@ -4,7 +4,7 @@
 set -u
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 . "$SOURCE_DIR/tests/support/scratch.sh"
-trap '[ -n "${server:-}" ] && kill "$server" 2>/dev/null; rm -rf "$work"' EXIT
+at_end '[ -z "${server:-}" ] || kill "$server" 2>/dev/null'
 unset LOCKSTEP_API_KEY NO_COLOR CLICOLOR_FORCE
 export HOME=$work XDG_CONFIG_HOME=$work/config
 python3 - >cluster.json <<'END'

@@ -12,8 +12,13 @@ fail() {
 counts() { grep -qE 'failures=|support/(scratch|clients/lib)\.sh' "$1"; }
 ends_with_the_count() { tail -n 1 "$1" | grep -qE '^(\[ "\$[a-z]+" = "?\$[a-z]+"? \] && )?\[ "?\$failures"? = 0 \]( && echo .*)?$'; }
 leaves_at_the_first() { grep -qE 'set -e|exit 1|^exec |support/vm\.sh' "$1"; }
+# Its trap would take the place of scratch.sh's, which ends what was started and counts: at_end is for that.
+has_a_trap_too() { grep -qE '^\. .*support/(scratch|clients/lib)\.sh' "$1" && grep -qE '^ *trap .* EXIT' "$1"; }
 check() {
-    if counts "$1"; then
+    if has_a_trap_too "$1"; then
+        echo "$1 has a trap beside scratch.sh's"
+        false
+    elif counts "$1"; then
         ends_with_the_count "$1" || { echo "$1 ends with '$(tail -n 1 "$1")', not with [ \$failures = 0 ]"; false; }
     else
         leaves_at_the_first "$1" || { echo "$1 counts no failures and leaves at none: can it fail?"; false; }
@@ -23,7 +28,8 @@ check() {
 # What must be found is found.
 probe=$(mktemp)
 trap 'rm -f "$probe"' EXIT
-for text in 'failures=0\necho done' '. "$SOURCE_DIR/tests/support/scratch.sh"\nexit 0' 'true' 'failures=0\n[ $failures = 0 ] || true'; do
+for text in 'failures=0\necho done' '. "$SOURCE_DIR/tests/support/scratch.sh"\nexit 0' 'true' 'failures=0\n[ $failures = 0 ] || true' \
+    '. "$SOURCE_DIR/tests/support/scratch.sh"\ntrap end EXIT\n[ $failures = 0 ]'; do
     printf '%b\n' "$text" >"$probe"
     check "$probe" >/dev/null && fail "this is not found: $text"
 done

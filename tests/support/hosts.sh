@@ -8,7 +8,7 @@ end_hosts() {
     [ ${#hosts[@]} = 0 ] || { kill "${hosts[@]}" && wait "${hosts[@]}"; } 2>/dev/null
     nodes=() hosts=()
 }
-trap 'end_hosts; rm -rf "$work"' EXIT
+at_end end_hosts
 
 can_make_hosts() { [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n true 2>/dev/null; }
 

@@ -1,7 +1,9 @@
 # scratch.sh, to be sourced: a folder that goes with the test, and failures that are counted: one makes the test fail,
 # however it ends.
 work=$(mktemp -d)
-trap 'status=$?; rm -rf "$work"; [ "${failures:-0}" = 0 ] || exit 1; exit $status' EXIT
+ends=()
+at_end() { ends=("$1" ${ends[@]+"${ends[@]}"}); } # a command that is run at the end, before the earlier ones
+trap 'status=$?; for end in ${ends[@]+"${ends[@]}"}; do eval "$end"; done; rm -rf "$work"; [ "${failures:-0}" = 0 ] || exit 1; exit $status' EXIT
 cd "$work" || exit 1
 export XDG_DATA_HOME=$work/data XDG_CACHE_HOME=$work/cache # what nodes keep, and know of files, is the test's own
 export MESA_SHADER_CACHE_DIR=$BUILD_DIR/shaders # so that a device of the processor compiles each shader once, not once a test

@@ -1,6 +1,6 @@
-# server.sh, to be sourced after $work is there: lockstep serve, which ends with the test.
+# server.sh, to be sourced after scratch.sh: lockstep serve, which ends with the test.
 server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+at_end '[ -z "$server" ] || { kill "$server" && wait "$server"; } 2>/dev/null'
 
 # serve_start MODEL [options]: sets $server (pid) and $url; what it says is in $work/out and $work/err.
 serve_start() {

@@ -7,7 +7,7 @@ end_all() {
     end_hosts
     wait 2>/dev/null
 }
-trap 'end_all; rm -rf "$work"' EXIT
+at_end end_all
 
 start() { # HOST words...: a node with a store and a state of its own
     local name=${names[$1]}
