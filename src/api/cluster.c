@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "cluster/history.h"
 #include "cluster/machine_facts.h"
 #include "engine/view.h"
 #include "link/links.h"
@@ -165,15 +166,9 @@ static json_t *deployment(const struct telling *t) {
 
 /* ---- the answer -------------------------------------------------------------------------- */
 
-static double unix_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static json_t *tell(const struct telling *t) {
     return json_pack("{s:s, s:s, s:f, s:{s:b, s:s}, s:o, s:o, s:[o], s:[]}", "self", t->self,
-                     "version", LOCKSTEP_VERSION, "time", unix_now(), "may", "manage", 0,
+                     "version", LOCKSTEP_VERSION, "time", history_now(), "may", "manage", 0,
                      "sentence",
                      "lockstep serve serves this model: lockstep up has models moved", "nodes",
                      machines(t), "links", links(t), "deployments", deployment(t), "events");

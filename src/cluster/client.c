@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "net/curl_socket.h"
 #include "net/net.h"
 
 #include <arpa/inet.h>
@@ -114,13 +115,6 @@ static char *base_of(const char *address) {
 
 static size_t on_data(char *bytes, size_t size, size_t n, void *user);
 
-/* Not for the workers that this process may start meanwhile: they would keep it open. */
-static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a) {
-    (void)user;
-    (void)purpose;
-    return net_socket(a->family, a->socktype, a->protocol);
-}
-
 void *client_curl(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start_curl);
@@ -129,7 +123,7 @@ void *client_curl(void) {
         (curl_easy_setopt(h, CURLOPT_NOPROXY, "*") != CURLE_OK ||
          curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
          curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L) != CURLE_OK ||
-         curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket) != CURLE_OK)) {
+         curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, curl_socket_open) != CURLE_OK)) {
         curl_easy_cleanup(h);
         return NULL;
     }

@@ -1,6 +1,7 @@
 /* history.c: a bounded ring of events, and the merge of several nodes' rings. */
 #include "cluster/history.h"
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sentence.h"
@@ -42,9 +43,7 @@ void node_history_deinit(struct history *h) {
 }
 
 double history_now(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+    return (double)clock_read_ns(CLOCK_REALTIME) * 1e-9;
 }
 
 void history_note(struct history *h, double time, enum happening kind, const char *node,

@@ -42,15 +42,10 @@ static enum status open_schema_text(struct grammar **g, const char *text, size_t
     return st;
 }
 
-static bool ends_in(const char *path, const char *suffix) {
-    size_t n = strlen(path), k = strlen(suffix);
-    return n >= k && str_eq(path + n - k, suffix);
-}
-
 /* A name that ends in neither .json nor .gbnf: no grammar begins with a brace. */
 static bool is_schema(const char *path, const char *text) {
-    if (ends_in(path, ".json") || ends_in(path, ".gbnf"))
-        return ends_in(path, ".json");
+    if (str_ends(path, ".json") || str_ends(path, ".gbnf"))
+        return str_ends(path, ".json");
     return text[strspn(text, " \t\r\n")] == '{';
 }
 

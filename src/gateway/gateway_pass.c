@@ -105,12 +105,8 @@ static void take_argument(void *user, const char *name, const char *value) {
 
 /* So that its answer is the same from any server. */
 static void name_request(struct passing *p) {
-    unsigned char random[REPLY_NAME_BYTES];
-    char hex[2 * sizeof random + 1], value[80];
-    randombytes_buf(random, sizeof random);
-    snprintf(value, sizeof value, "%s-%lld-%llx",
-             sodium_bin2hex(hex, sizeof hex, random, sizeof random), (long long)time(NULL),
-             http_client(p->r));
+    char value[REPLY_NAME_TEXT];
+    reply_make_name(value, http_client(p->r));
     add_header(&p->headers, REPLY_NAME_HEADER, value);
 }
 

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/program.h"
 #include "base/util.h"
+#include "net/curl_socket.h"
 #include "net/net.h"
 
 #include <curl/curl.h>
@@ -149,13 +150,6 @@ static size_t on_header(char *line, size_t size, size_t n, void *user) {
     return all;
 }
 
-/* Not for the workers that this process may start meanwhile: they would keep it open. */
-static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a) {
-    (void)user;
-    (void)purpose;
-    return net_socket(a->family, a->socktype, a->protocol);
-}
-
 /* ---- opening ------------------------------------------------------------------------------- */
 
 static void start_curl(void) {
@@ -185,7 +179,7 @@ static bool set_up(struct hub_connection *c) {
     bool good =
         curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L) == CURLE_OK &&
-        curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK &&
+        curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, curl_socket_open) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_LOW_SPEED_LIMIT, 1L) == CURLE_OK &&
         curl_easy_setopt(h, CURLOPT_LOW_SPEED_TIME, (long)c->s.silence_s) == CURLE_OK &&

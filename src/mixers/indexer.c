@@ -6,6 +6,7 @@
 #include "mixers/indexer.h"
 
 #include "base/util.h"
+#include "mixers/isa_family.h"
 
 #include <math.h>
 #include <string.h>
@@ -62,19 +63,6 @@ size_t chosen_scratch_floats(const struct kv_shape *s) {
 
 extern const struct indexer_kernels indexer_scalar, indexer_avx2, indexer_avx512, indexer_neon;
 
-static inline bool is_one_of(const struct kernels *k, enum isa a, enum isa b) {
-    return k == kernels_get(a) || k == kernels_get(b);
-}
-
 const struct indexer_kernels *indexer_kernels_of(const struct kernels *k) {
-#if defined(__x86_64__)
-    if (is_one_of(k, ISA_AVX512, ISA_AMX))
-        return &indexer_avx512;
-    if (is_one_of(k, ISA_AVX2, ISA_AVXVNNI))
-        return &indexer_avx2;
-#elif defined(__aarch64__)
-    if (is_one_of(k, ISA_NEON, ISA_I8MM))
-        return &indexer_neon;
-#endif
-    return &indexer_scalar;
+    return ISA_FAMILY(k, indexer);
 }

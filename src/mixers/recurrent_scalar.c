@@ -2,6 +2,7 @@
  * time. It also says which of them belong to which table. */
 #include "base/exact.h"
 #include "base/util.h"
+#include "mixers/isa_family.h"
 #include "mixers/recurrent.h"
 
 #include <math.h>
@@ -66,19 +67,6 @@ static const struct recurrent_kernels recurrent_scalar = {.conv = conv,
                                                           .recurrence = recurrence};
 extern const struct recurrent_kernels recurrent_avx2, recurrent_avx512, recurrent_neon;
 
-static inline bool is_one_of(const struct kernels *k, enum isa a, enum isa b) {
-    return k == kernels_get(a) || k == kernels_get(b);
-}
-
 const struct recurrent_kernels *recurrent_kernels_of(const struct kernels *k) {
-#if defined(__x86_64__)
-    if (is_one_of(k, ISA_AVX512, ISA_AMX))
-        return &recurrent_avx512;
-    if (is_one_of(k, ISA_AVX2, ISA_AVXVNNI))
-        return &recurrent_avx2;
-#elif defined(__aarch64__)
-    if (is_one_of(k, ISA_NEON, ISA_I8MM))
-        return &recurrent_neon;
-#endif
-    return &recurrent_scalar;
+    return ISA_FAMILY(k, recurrent);
 }

@@ -44,6 +44,15 @@ json_t *bytes_json(const char *bytes, size_t len) {
     return v;
 }
 
+void reply_make_name(char out[REPLY_NAME_TEXT], unsigned long long client) {
+    unsigned char random[REPLY_NAME_BYTES];
+    char hex[2 * sizeof random + 1];
+    randombytes_buf(random, sizeof random);
+    snprintf(out, REPLY_NAME_TEXT, "%s-%lld-%llx",
+             sodium_bin2hex(hex, sizeof hex, random, sizeof random), (long long)time(NULL),
+             client);
+}
+
 bool buf_add_json(struct buf *t, json_t *v) {
     char *text = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
     if (text == NULL)

@@ -23,6 +23,9 @@
  * all requests from a gateway come from one address. */
 #define REPLY_NAME_HEADER "Lockstep-Request"
 #define REPLY_NAME_BYTES 12
+#define REPLY_NAME_TEXT 80
+/* A new name, of now. */
+void reply_make_name(char out[REPLY_NAME_TEXT], unsigned long long client);
 
 /* JSON in one line; v is taken over, and NULL is as no memory. */
 bool buf_add_json(struct buf *t, json_t *v);

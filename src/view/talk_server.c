@@ -107,20 +107,12 @@ static bool try_next(struct remote *r, double lost_s) {
     return true;
 }
 
-static void name_request(char *out, size_t size) {
-    unsigned char random[REPLY_NAME_BYTES], client[4];
-    char hex[2 * sizeof random + 1], client_hex[2 * sizeof client + 1];
-    randombytes_buf(random, sizeof random);
-    randombytes_buf(client, sizeof client);
-    snprintf(out, size, "%s-%lld-%s", sodium_bin2hex(hex, sizeof hex, random, sizeof random),
-             (long long)time(NULL),
-             sodium_bin2hex(client_hex, sizeof client_hex, client, sizeof client));
-}
-
 static enum status ask(struct remote *r, const json_t *body, struct err *err) {
-    char name[96];
+    char name[REPLY_NAME_TEXT];
+    unsigned long long client;
     double lost_s = 0;
-    name_request(name, sizeof name);
+    randombytes_buf(&client, sizeof client);
+    reply_make_name(name, client);
     struct ask_server_stream stream = {
         .body = body, .name = name, .event = on_event, .told = on_told, .user = r};
     for (;;) {
