@@ -8,6 +8,7 @@
 #include "server/background.h"
 #include "server/memo.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -275,6 +276,20 @@ static void say(const struct service_request *r, int choice, enum service_event_
         r->on_event(r->user, &ev);
 }
 
+static void tell_prompt(const struct service_request *r) {
+    const struct engine_top top[20] = {{.id = 1}, {.id = 2}};
+    for (int i = 0; r->prompt_logprobs && i < 3; i++) {
+        const struct engine_token token = {.id = i,
+                                           .logprob = i == 0 ? NAN : -1.5f,
+                                           .top = top,
+                                           .n_top = i == 0 ? 0 : r->n_top,
+                                           .n_prompt = 3};
+        const struct service_event ev = {
+            .kind = EVENT_PROMPT, .token = &token, .generation = &the_generation};
+        r->on_event(r->user, &ev);
+    }
+}
+
 static void answer(const struct service_request *r, int choice) {
     static const float vector[4] = {1, 2, 3, 4};
     const struct service_event embedding = {
@@ -307,6 +322,7 @@ enum status service_generate(struct service *s, const struct service_request *r,
     if (mode == 0)
         return err_set(err, ST_AGAIN, "the queue is full");
     *out = &the_generation;
+    tell_prompt(r);
     for (int i = 0; i < r->n_choices; i++) {
         const struct engine_done done = {.choice = i,
                                          .last = i + 1 == r->n_choices,

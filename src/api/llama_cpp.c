@@ -88,6 +88,45 @@ static json_t *timings(const struct engine_done *d) {
                      d->generate_s > 0 ? n / d->generate_s : 0.0);
 }
 
+/* What n_probs asks for. */
+struct probs_state {
+    bool on, chances;
+};
+
+static json_t *prob_json(const struct service_event *ev, int32_t id, float value,
+                         const char *name) {
+    const char *bytes;
+    size_t n = generation_token_bytes(ev->generation, id, &bytes);
+    json_t *numbers = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(numbers, json_integer((unsigned char)bytes[i]));
+    return json_pack("{s:i, s:o, s:o, s:f}", "id", (int)id, "token", bytes_json(bytes, n),
+                     "bytes", numbers, name, (double)MAX(value, -9999.0f));
+}
+
+static void keep_probs(const struct reply *r, const struct service_event *ev) {
+    const struct probs_state *s = r->state;
+    const struct engine_token *t = ev->token;
+    struct reply_choice *c = &r->choices[0];
+    const char *name = s->chances ? "prob" : "logprob";
+    json_t *entry = prob_json(ev, t->id, t->logprob, name), *top = json_array();
+    for (int i = 0; i < t->n_top; i++)
+        json_array_append_new(top, prob_json(ev, t->top[i].id, t->top[i].logprob, name));
+    json_object_set_new(entry, s->chances ? "top_probs" : "top_logprobs", top);
+    if (c->logprobs == NULL)
+        c->logprobs = json_array();
+    json_array_append_new(c->logprobs, entry);
+}
+
+/* v, with those of the tokens since they were told last. */
+static json_t *with_probs(const struct reply *r, json_t *v) {
+    const struct probs_state *s = r->state;
+    json_t *list = s->on ? openai_take_logprobs(&r->choices[0]) : NULL;
+    if (s->on)
+        json_object_set_new(v, "completion_probabilities", list != NULL ? list : json_array());
+    return v;
+}
+
 static json_t *end_json(const struct reply *r, json_t *content) {
     const struct engine_done *d = &r->choices[0].done;
     struct reply_usage u = reply_usage(r);
@@ -101,18 +140,20 @@ static json_t *end_json(const struct reply *r, json_t *content) {
 
 static void completion_event(struct reply *r, int choice, const struct service_event *ev) {
     (void)choice;
-    if (r->stream && ev->kind == EVENT_CONTENT)
+    if (ev->kind == EVENT_TOKEN)
+        keep_probs(r, ev);
+    else if (r->stream && ev->kind == EVENT_CONTENT)
         reply_sse(r, NULL,
-                  json_pack("{s:i, s:o, s:b}", "index", 0, "content",
-                            bytes_json(ev->text, ev->len), "stop", 0));
+                  with_probs(r, json_pack("{s:i, s:o, s:b}", "index", 0, "content",
+                                          bytes_json(ev->text, ev->len), "stop", 0)));
 }
 
 static void completion_end(struct reply *r) {
-    reply_sse(r, NULL, end_json(r, json_string("")));
+    reply_sse(r, NULL, with_probs(r, end_json(r, json_string(""))));
 }
 
 static json_t *completion_whole(struct reply *r) {
-    return end_json(r, buf_json(&r->choices[0].content));
+    return with_probs(r, end_json(r, buf_json(&r->choices[0].content)));
 }
 
 static const struct dialect completion_dialect = {.stream_type = "text/event-stream",
@@ -126,7 +167,6 @@ static const struct dialect completion_dialect = {.stream_type = "text/event-str
 
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          struct request_memory *m, bool *stream) {
-    int n_probs = 0;
     service_request_init(r);
     param_model(p, s);
     param_limit(p, "n_predict", true, r);
@@ -135,16 +175,21 @@ static void read_request(struct params *p, const struct service *s, struct servi
     param_stops(p, "stop", r, m);
     param_form(p, "", NULL, r);
     param_bool(p, "stream", stream);
-    param_int(p, "n_probs", 0, 1 << 20, &n_probs);
-    if (n_probs > 0)
-        params_fail(p, "n_probs", "n_probs is not supported; /v1/completions has logprobs");
+    param_int(p, "n_probs", 0, 20, &r->n_top);
+    param_bool(p, "post_sampling_probs", &r->chances);
+    r->logprobs = r->n_top > 0;
+    r->chances = r->chances && r->logprobs;
 }
 
 static void answer(struct service *s, struct http_request *http, struct service_request *r,
                    bool stream) {
-    struct reply *reply = reply_open(s, http, &completion_dialect, 1, 1, stream, 0);
-    if (reply != NULL)
-        reply_submit(reply, r);
+    struct reply *reply =
+        reply_open(s, http, &completion_dialect, 1, 1, stream, sizeof(struct probs_state));
+    if (reply == NULL)
+        return;
+    *(struct probs_state *)reply->state =
+        (struct probs_state){.on = r->logprobs, .chances = r->chances};
+    reply_submit(reply, r);
 }
 
 static void complete(struct service *s, struct http_request *http, struct params *p) {

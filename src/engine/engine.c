@@ -70,7 +70,7 @@ static void end_empty(struct engine *e) {
     struct engine_request_handle *next;
     for (struct engine_request_handle *req = e->requests; req != NULL; req = next) {
         next = req->next;
-        if (!req->r.embed && req->r.n_predict == 0)
+        if (!req->r.embed && req->r.n_predict == 0 && !req->r.prompt_logprobs)
             request_end(e, req, ENGINE_STOP_LENGTH, ST_OK, NULL);
     }
 }
@@ -358,6 +358,7 @@ static enum status check_request(const struct engine *e, const struct engine_req
                        CHOICES_MAX);
     if (r->embed && r->n_choices != 1)
         return err_set(err, ST_BAD_INPUT, "an embedding has one choice, not %d", r->n_choices);
+    BUG_ON(r->embed && r->prompt_logprobs);
     if (r->n_predict < -1)
         return err_set(err, ST_BAD_INPUT, "%d new tokens: expected 0 or more, or -1",
                        r->n_predict);

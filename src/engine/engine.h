@@ -174,13 +174,21 @@ struct engine_request {
     size_t n_stop_ids;
     int min_tokens; /* no end before so many; not with a constraint */
     bool logprobs;
-    int n_top;                           /* 0 to 20 */
+    int n_top; /* 0 to 20 */
+    /* Instead of log probabilities: with which the tokens are drawn after all settings, 0 to 1;
+     * there may be fewer than n_top that can be. */
+    bool chances;
+    /* on_prompt gets each token of the prompt, in order and once, before the first on_token;
+     * what is in the cache of it is computed again. Not with embed. */
+    bool prompt_logprobs;
     struct engine_constraint constraint; /* moved if engine_submit() says ST_OK */
     uint64_t client; /* requests of one client take turns with those of others */
     /* Embedding: no token is generated; on_embedding gets the mean (or last) of the final hidden
      * states, not normalized, [n_embd], before on_done. */
     bool embed, embed_last;
     void (*on_embedding)(void *user, const float *v, size_t n_embd);
+    /* choice is 0, and there is no text; nothing predicts the first one: its logprob is NAN */
+    void (*on_prompt)(void *user, const struct engine_token *t);
     void (*on_token)(void *user, const struct engine_token *t);
     void (*on_done)(void *user, const struct engine_done *d);
     void *user;

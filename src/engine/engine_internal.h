@@ -57,6 +57,7 @@ struct out_row {
     int32_t id;
     float logprob;
     struct engine_top top[TOP_MAX];
+    int n_top;
 };
 
 struct slot {
@@ -89,6 +90,7 @@ struct seq {
     struct token_stream stream;
     struct ngram_trust trust;
     size_t n_cached;
+    size_t n_told;                      /* tokens of the prompt that on_prompt has got */
     double admitted_s, first_s, last_s; /* clock times; 0: not yet */
 
     /* In the step being made. */
@@ -171,6 +173,7 @@ struct engine {
     size_t n_running;
     bool hidden_last;               /* the last step made hidden states */
     struct step_sample step_sample; /* what the step being made holds */
+    bool tells_prompts;             /* some of its rows are of prompts */
 
     /* The step; see struct step. */
     struct step step;
@@ -269,6 +272,13 @@ uint32_t states_runs(struct engine *e, const struct seq *s, struct step_run run,
                      struct step_run out[ENGINE_RUNS]);
 /* After the step, when n_fed and the known pages are up to date. */
 void states_step_done(struct engine *e, struct seq *s);
+
+/* Whether on_prompt is still to get tokens: rows that do not sample, but look at what is known. */
+static inline bool seq_tells_prompt(const struct seq *s) {
+    return s->req->r.prompt_logprobs && s->choice == 0 && s->n_told < s->n_prompt;
+}
+/* Those of the step's rows. */
+void seq_tell_prompt(struct engine *e, struct seq *s);
 
 /* One more token; false if the sequence ended with it. */
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);

@@ -112,10 +112,19 @@ static void find_window(struct engine *e, struct seq *s) {
         s->slot->window_pages[i] = pages_window_hold(e->pages, pages[i]);
 }
 
-/* Holds the known pages of the beginning; the last token is always computed, its row is wanted. */
-static void find_pages(struct engine *e, struct seq *s) {
+/* Tokens at the beginning whose rows nobody wants. */
+static size_t without_rows(const struct seq *s) {
     const struct engine_request *r = &s->req->r;
-    size_t n = r->embed && !r->embed_last ? 0 : (s->n_ids - 1) / KV_PAGE;
+    if (r->embed && !r->embed_last)
+        return 0;
+    if (seq_tells_prompt(s))
+        return s->n_told > 0 ? s->n_told - 1 : 0;
+    return s->n_ids - 1; /* the last token is always computed */
+}
+
+/* Holds the known pages of the beginning. */
+static void find_pages(struct engine *e, struct seq *s) {
+    size_t n = without_rows(s) / KV_PAGE;
     uint32_t before = PAGE_NONE;
     while (s->n_pages < n) {
         before = pages_find(e->pages, before, s->slot->ids + s->n_pages * KV_PAGE);

@@ -4,6 +4,8 @@
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
+#include <math.h>
+
 void seq_begin(struct engine *e, struct seq *s) {
     const struct engine_request *r = &s->req->r;
     s->slot = e->free_slot;
@@ -50,6 +52,31 @@ static void tell(struct seq *s, const struct engine_token *t) {
     mem_forbid_begin();
 }
 
+static void tell_prompt_token(struct seq *s, float logprob, const struct engine_top *top,
+                              int n_top) {
+    const struct engine_request *r = &s->req->r;
+    const struct engine_token t = {.id = s->slot->ids[s->n_told++],
+                                   .logprob = logprob,
+                                   .top = top,
+                                   .n_top = n_top,
+                                   .n_prompt = s->n_prompt,
+                                   .n_cached = s->n_cached};
+    mem_forbid_end();
+    r->on_prompt(r->user, &t);
+    mem_forbid_begin();
+}
+
+void seq_tell_prompt(struct engine *e, struct seq *s) {
+    const struct out_row *row = e->rows + s->first_row;
+    if (s->n_told == 0)
+        tell_prompt_token(s, NAN, NULL, 0);
+    for (size_t i = 0; i < s->n_rows; i++, row++)
+        if (row->n_history == s->n_told && s->n_told < s->n_prompt) {
+            tell_prompt_token(s, row->logprob, row->top, s->req->r.n_top);
+            e->n_given++;
+        }
+}
+
 /* What a token means for its sequence. */
 struct token_effect {
     bool over;
@@ -94,7 +121,6 @@ static struct token_effect judge(struct engine *e, struct seq *s, int32_t id) {
 }
 
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
-    const struct engine_request *r = &s->req->r;
     struct slot *slot = s->slot;
     slot->ids[s->n_ids++] = row->id;
     e->stats.tokens_generated++;
@@ -110,7 +136,7 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
         .len = v.n_out,
         .logprob = row->logprob,
         .top = row->top,
-        .n_top = r->n_top,
+        .n_top = row->n_top,
         .n_prompt = s->n_prompt,
         .n_cached = s->n_cached,
         .n_generated = s->n_ids - s->n_prompt,

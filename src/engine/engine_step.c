@@ -124,10 +124,16 @@ static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
     s->n_feed = s->n_rows = 1 + s->n_guesses;
 }
 
+/* A row costs as much as the whole vocabulary does, which step_cost.h does not know. */
+#define ROWS_BESIDE 16
+
 static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
     const struct engine_request *r = &s->req->r;
+    bool tells = seq_tells_prompt(s);
     size_t n = MIN(prompt_left(s), div_up(b->piece, b->n_prompts));
     n = step_cost_fit(&e->step_cost, s->n_fed, b->work / (double)b->n_prompts, n);
+    if (tells && b->n_decode > 0)
+        n = MIN(n, ROWS_BESIDE);
     b->n_prompts--;
     if (n == 0 || !ensure_pages(e, s, s->n_fed + n))
         return;
@@ -136,14 +142,16 @@ static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
     b->work -= work;
     e->step_sample.work += work;
     s->n_feed = n;
+    e->tells_prompts |= tells;
     s->n_rows = s->n_fed + n == s->n_ids ? 1 : 0;
-    if (r->embed && !r->embed_last)
+    if ((r->embed && !r->embed_last) || tells)
         s->n_rows = n;
 }
 
 static void plan(struct engine *e) {
     look_at_masks(e);
     e->step.hidden = e->hidden_last = choose_hidden(e);
+    e->tells_prompts = false;
     struct budget b = make_budget(e, e->step.hidden);
     for (size_t i = 0; i < e->n_running;) {
         struct seq *s = e->running[i];
@@ -204,12 +212,25 @@ static void lay_out(struct engine *e) {
 
 /* ---- rows, on the pool's threads --------------------------------------------------------- */
 
+/* Of the token that the prompt has there. */
+static void look_row(struct sampler *sm, struct out_row *row, const float *logits) {
+    const struct seq *s = row->seq;
+    if (row->n_history < s->n_told)
+        return; /* computed again, after it was put back */
+    row->id = s->slot->ids[row->n_history];
+    row->logprob = sampler_logprobs(sm, logits, row->id, row->top, s->req->r.n_top);
+}
+
 static void sample_row(void *user, int thread, uint32_t output, const float *logits) {
     struct engine *e = user;
     struct out_row *row = &e->rows[output];
     const struct seq *s = row->seq;
     const struct engine_request *r = &s->req->r;
     struct sampler *sm = &e->samplers[thread];
+    if (row->n_history < s->n_prompt) {
+        look_row(sm, row, logits);
+        return;
+    }
     bool early = row->n_history - s->n_prompt < (size_t)r->min_tokens;
     const struct sampler_input in = {
         .logits = logits,
@@ -224,7 +245,11 @@ static void sample_row(void *user, int thread, uint32_t output, const float *log
     };
     row->id = sampler_next(sm, &r->sampling, &in);
     row->logprob = 0;
-    if (r->logprobs)
+    row->n_top = r->n_top;
+    if (r->chances)
+        row->logprob =
+            sampler_chances(sm, &r->sampling, &in, row->id, row->top, r->n_top, &row->n_top);
+    else if (r->logprobs)
         row->logprob = sampler_logprobs(sm, logits, row->id, row->top, r->n_top);
 }
 
@@ -254,7 +279,7 @@ static void note_tokens(struct engine *e, struct seq *s, double now, size_t n) {
 static void take_tokens(struct engine *e, struct seq *s, double now) {
     size_t n_right = 0;
     const int32_t *guesses = s->slot->ids + s->n_ids;
-    const struct out_row *rows = e->rows + s->first_row;
+    const struct out_row *rows = e->rows + s->first_row + s->n_rows - 1 - s->n_guesses;
     while (n_right < s->n_guesses && guesses[n_right] == rows[n_right].id)
         n_right++;
     ngram_trust_learn(&s->trust, s->n_guesses, n_right);
@@ -266,6 +291,10 @@ static void take_tokens(struct engine *e, struct seq *s, double now) {
     note_tokens(e, s, now, n_right + 1);
     seq_publish(e, s); /* the right guesses stand behind the tokens already */
     states_step_done(e, s);
+    if (s->req->r.n_predict == 0) {
+        seq_end(e, s, ENGINE_STOP_LENGTH, NULL, ST_OK, NULL);
+        return;
+    }
     for (size_t i = 0, n = n_right + 1; i < n; i++)
         if (!seq_take(e, s, &rows[i]))
             return;
@@ -274,7 +303,9 @@ static void take_tokens(struct engine *e, struct seq *s, double now) {
 static void take(struct engine *e, struct seq *s, double now) {
     if (s->n_feed == 0)
         return;
-    if (!s->req->r.embed && s->n_rows > 0) {
+    if (seq_tells_prompt(s))
+        seq_tell_prompt(e, s);
+    if (!s->req->r.embed && s->n_rows > 0 && s->n_fed + s->n_feed >= s->n_ids) {
         take_tokens(e, s, now);
         return;
     }
@@ -301,7 +332,8 @@ static void count_step(struct engine *e, double seconds) {
     struct model_times times = model_times(e->in.rank.model, false);
     e->step_sample.n_tokens = e->step.n_tokens;
     e->step_sample.seconds = seconds;
-    step_cost_add(&e->step_cost, &e->step_sample);
+    if (!e->tells_prompts)
+        step_cost_add(&e->step_cost, &e->step_sample);
     const struct step_sample *sample = &e->step_sample;
     size_t of_streams = MIN(sample->n_streams + sample->n_guesses, sample->n_tokens);
     throughput_add(&e->stats.prompted, clock_s(), sample->n_tokens - of_streams);

@@ -455,19 +455,69 @@ static size_t excluded(struct candidate *c, size_t n, const struct engine_sampli
 
 /* ---- the whole --------------------------------------------------------------------------- */
 
+static bool draws_from_all(const struct engine_sampling *s) {
+    const struct lockstep_sampling *b = &s->base;
+    return b->top_k == 0 && b->top_p == 1.0f && b->min_p == 0 && s->typical_p == 1.0f &&
+           s->xtc_probability == 0;
+}
+
+/* What is drawn from, ranked, with weights; *n: how many; *sum: of their weights. */
+static struct candidate *drawn_from(struct sampler *sm, const struct engine_sampling *s,
+                                    const struct sampler_input *in, const float *logits,
+                                    size_t *n, double *sum) {
+    size_t n_kept = kept(sm, logits, s), gone = excluded(sm->candidates, n_kept, s, in);
+    struct candidate *c = sm->candidates + gone;
+    *n = n_kept - gone;
+    *sum = weigh(c, *n, s->base.temperature);
+    return c;
+}
+
 int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
                      const struct sampler_input *in) {
     const struct lockstep_sampling *b = &s->base;
     const float *logits = changed_logits(sm, s, in);
     if (b->temperature == 0)
         return argmax(logits, sm->n_text);
-    double u = rng_uniform(in->seed, in->n_history);
-    if (b->top_k == 0 && b->top_p == 1.0f && b->min_p == 0 && s->typical_p == 1.0f &&
-        s->xtc_probability == 0)
+    double u = rng_uniform(in->seed, in->n_history), sum;
+    if (draws_from_all(s))
         return draw_from_all(sm, u * weigh_all(sm, logits, b->temperature));
-    size_t n = kept(sm, logits, s), gone = excluded(sm->candidates, n, s, in);
-    struct candidate *c = sm->candidates + gone;
-    return draw(c, n - gone, u * weigh(c, n - gone, b->temperature));
+    size_t n;
+    const struct candidate *c = drawn_from(sm, s, in, logits, &n, &sum);
+    return draw(c, n, u * sum);
+}
+
+static int keep_chances(const struct candidate *c, size_t n, double sum, struct engine_top *top,
+                        int n_top) {
+    int n_kept = 0;
+    for (; n_kept < n_top && (size_t)n_kept < n && c[n_kept].p > 0; n_kept++)
+        top[n_kept] = (struct engine_top){c[n_kept].id, (float)((double)c[n_kept].p / sum)};
+    return n_kept;
+}
+
+float sampler_chances(struct sampler *sm, const struct engine_sampling *s,
+                      const struct sampler_input *in, int32_t id, struct engine_top *top,
+                      int n_top, int *n) {
+    const float *logits = changed_logits(sm, s, in);
+    struct candidate *c = sm->candidates, one = {.id = id, .p = 1};
+    size_t n_all = 1;
+    double sum = 1;
+    if (s->base.temperature == 0) {
+        c = &one;
+    } else if (draws_from_all(s)) {
+        sum = weigh_all(sm, logits, s->base.temperature);
+        n_all = take_best(sm, logits, MIN((size_t)MAX(n_top, 1), (size_t)sm->n_text));
+        for (size_t i = 0; i < n_all; i++)
+            c[i].p = sm->p[c[i].id];
+    } else {
+        c = drawn_from(sm, s, in, logits, &n_all, &sum);
+    }
+    *n = keep_chances(c, n_all, sum, top, n_top);
+    if (s->base.temperature != 0 && draws_from_all(s))
+        return (float)((double)sm->p[id] / sum);
+    for (size_t i = 0; i < n_all; i++)
+        if (c[i].id == id)
+            return (float)((double)c[i].p / sum);
+    return 0;
 }
 
 float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id,

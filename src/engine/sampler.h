@@ -65,4 +65,10 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
 float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id,
                        struct engine_top *top, int n_top);
 
+/* With which probability sampler_next() of the same input gives the token id. top [n_top] gets what
+ * it may give, the likeliest first, with the probability as logprob; *n: how many these are. */
+float sampler_chances(struct sampler *sm, const struct engine_sampling *s,
+                      const struct sampler_input *in, int32_t id, struct engine_top *top,
+                      int n_top, int *n);
+
 #endif

@@ -191,6 +191,12 @@ static void on_token(void *user, const struct engine_token *t) {
     }
 }
 
+static void on_prompt(void *user, const struct engine_token *t) {
+    struct generation *g = user;
+    const struct service_event ev = {.kind = EVENT_PROMPT, .token = t, .generation = g};
+    g->on_event(g->user, &ev);
+}
+
 static void on_embedding(void *user, const float *v, size_t n) {
     struct generation *g = user;
     const struct service_event ev = {.kind = EVENT_EMBEDDING,
@@ -555,6 +561,9 @@ static enum status submit(const struct served_model *m, const struct service_req
     er.min_tokens = r->min_tokens;
     er.logprobs = r->logprobs;
     er.n_top = r->n_top;
+    er.chances = r->chances;
+    er.prompt_logprobs = r->prompt_logprobs;
+    er.on_prompt = on_prompt;
     er.constraint = *constraint;
     er.client = r->client;
     er.embed = r->embed;

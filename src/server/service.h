@@ -116,6 +116,8 @@ struct service_request {
     int min_tokens;
     bool logprobs;
     int n_top;
+    bool prompt_logprobs;   /* EVENT_PROMPT comes */
+    bool chances;           /* as in struct engine_request */
     bool embed, embed_last; /* one normalized vector instead of text */
     int n_dimensions;       /* its first ones, normalized again; 0: all */
     bool truncate;          /* a prompt that is too long loses its end */
@@ -138,6 +140,8 @@ enum service_event_kind {
     EVENT_TOKEN,
     /* likewise: no text comes of the tokens since the last one, or they were a call's */
     EVENT_MARKUP,
+    /* token: of the prompt, before all else; choice 0's. Of the first the logprob is NAN */
+    EVENT_PROMPT,
     EVENT_EMBEDDING, /* vector */
     EVENT_DONE,      /* of this choice */
 };

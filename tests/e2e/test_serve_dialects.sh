@@ -238,7 +238,6 @@ assert [e["stop"] for e in events] == [False] * (len(events) - 1) + [True]
 assert "".join(e["content"] for e in events) == json.load(open(sys.argv[1]))["content"]' "$work/whole" || fail "a stream of /completion: $(cat "$work/body")"
 ask 200 /completion -d '{"prompt":[1,2,3],"n_predict":1}'
 ask 400 /completion -d '{"n_predict":1}' && says 'prompt is missing'
-ask 400 /completion -d '{"prompt":"a","n_probs":3}' && says 'n_probs is not supported'
 for path in "/infill {\"input_prefix\":\"a\",\"input_suffix\":\"b\"}" "/v1/completions {\"prompt\":\"a\",\"suffix\":\"b\"}" \
     "/api/generate {\"prompt\":\"a\",\"suffix\":\"b\"}"; do
     ask 400 ${path%% *} -d "${path#* }" && says 'no tokens for filling in the middle'

@@ -141,6 +141,145 @@ static void logprobs_are_those_of_the_unmodified_distribution(void **state) {
     free(rows.logits);
 }
 
+/* ---- log probabilities of prompts ---------------------------------------------------- */
+
+struct told {
+    struct call call; /* first: its callbacks get it as theirs */
+    int32_t ids[512];
+    float logprobs[512];
+    struct engine_top tops[512][3];
+    size_t n;
+};
+
+static void keep_prompt(void *user, const struct engine_token *t) {
+    struct told *told = user;
+    assert_int_equal(t->choice, 0);
+    assert_int_equal(t->len, 0);
+    assert_int_equal(told->call.out[0].n_ids, 0); /* before all of the answer */
+    told->ids[told->n] = t->id;
+    told->logprobs[told->n] = t->logprob;
+    for (int i = 0; i < t->n_top; i++)
+        told->tops[told->n][i] = t->top[i];
+    told->n++;
+}
+
+static void told_begin(struct engine *e, struct told *told, int which) {
+    memset(told, 0, sizeof *told);
+    told->call = calls[which];
+    told->call.req.logprobs = told->call.req.prompt_logprobs = true;
+    told->call.req.n_top = 3;
+    told->call.req.on_prompt = keep_prompt;
+    call_submit(e, &told->call);
+}
+
+static void assert_told_same(const struct told *a, const struct told *b) {
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->ids, b->ids, a->n * sizeof *a->ids);
+    assert_true(isnan(a->logprobs[0]));
+    assert_memory_equal(a->logprobs + 1, b->logprobs + 1, (a->n - 1) * sizeof *a->logprobs);
+    assert_memory_equal(a->tops + 1, b->tops + 1, (a->n - 1) * sizeof *a->tops);
+    assert_same(&a->call.out[0], &b->call.out[0]);
+}
+
+static void a_prompts_logprobs_are_those_of_its_logits(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    static struct told told;
+    told_begin(e, &told, 12);
+    call_wait(&told.call);
+    engine_close(e);
+    size_t n = told.call.req.n_ids;
+    struct lockstep *ls = open_lockstep(NULL);
+    struct rows rows = {.logits = malloc(512 * N_VOCAB * sizeof(float))};
+    assert_int_equal(lockstep_eval(ls, told.call.req.ids, n, keep_rows, &rows, NULL),
+                     LOCKSTEP_OK);
+    lockstep_close(ls);
+    assert_int_equal(told.n, n);
+    assert_memory_equal(told.ids, told.call.req.ids, n * sizeof *told.ids);
+    for (size_t i = 1; i < n; i++) {
+        const float *row = rows.logits + (i - 1) * N_VOCAB;
+        assert_float_equal(told.logprobs[i], logprob_in_double(row, told.ids[i]), 2e-6);
+        for (int t = 0; t < 3; t++)
+            assert_float_equal(told.tops[i][t].logprob,
+                               logprob_in_double(row, told.tops[i][t].id), 2e-6);
+        assert_true(row[told.tops[i][0].id] >= row[told.tops[i][1].id]);
+    }
+    assert_same(&told.call.out[0], &expected[12]);
+    free(rows.logits);
+}
+
+/* At once, in small pieces, one by one, from the cache, beside others, put back in between: the
+ * same bits, each told once. */
+static void a_prompts_logprobs_do_not_depend_on_the_rest(void **state) {
+    (void)state;
+    static struct told alone, told, again;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    told_begin(e, &alone, 12);
+    call_wait(&alone.call);
+    told_begin(e, &again, 12); /* what is in the cache is looked at again */
+    call_wait(&again.call);
+    assert_told_same(&again, &alone);
+    engine_close(e);
+    static const int chunks[] = {1, 7, 64};
+    for (size_t i = 0; i < ARRAY_LEN(chunks); i++) {
+        cfg = plain_config();
+        cfg.n_step_tokens = chunks[i];
+        e = open_engine(&cfg);
+        struct call stream = calls[0];
+        call_submit(e, &stream); /* beside which steps are small */
+        told_begin(e, &told, 12);
+        call_wait(&told.call);
+        call_wait(&stream);
+        assert_told_same(&told, &alone);
+        assert_same(&stream.out[0], &expected[0]);
+        engine_close(e);
+    }
+    cfg = plain_config();
+    cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
+    e = open_engine(&cfg);
+    for (int round = 0; round < 20 && stats_of(e).preemptions < 3; round++) {
+        for (int i = 0; i < N_REQUESTS; i++)
+            if (i != 12)
+                call_submit(e, &calls[i]);
+        told_begin(e, &told, 12);
+        for (int i = 0; i < N_REQUESTS; i++)
+            if (i != 12)
+                call_wait(&calls[i]);
+        call_wait(&told.call);
+        assert_told_same(&told, &alone);
+    }
+    assert_true(stats_of(e).preemptions > 0);
+    engine_close(e);
+}
+
+static void a_prompt_is_told_once_and_with_no_answer(void **state) {
+    (void)state;
+    static const int which[] = {0, 2, 3, 4, 12}; /* of 1, 63, 64, 65 and 300 tokens */
+    static struct told told;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    for (size_t i = 0; i < ARRAY_LEN(which); i++)
+        for (int n_choices = 1; n_choices <= 3; n_choices += 2)
+            for (int n_predict = 0; n_predict < 2; n_predict++) {
+                memset(&told, 0, sizeof told);
+                told.call = calls[which[i]];
+                told.call.req.prompt_logprobs = true;
+                told.call.req.on_prompt = keep_prompt;
+                told.call.req.n_choices = n_choices;
+                told.call.req.n_predict = n_predict;
+                call_run(e, &told.call);
+                assert_int_equal(told.n, told.call.req.n_ids);
+                for (int c = 0; c < n_choices; c++) {
+                    assert_int_equal(told.call.out[c].n_ids, n_predict);
+                    assert_int_equal(told.call.out[c].done.stop, ENGINE_STOP_LENGTH);
+                    assert_int_equal(told.call.out[c].done.n_generated, n_predict);
+                }
+            }
+    engine_close(e);
+}
+
 /* ---- padding ------------------------------------------------------------------------- */
 
 /* A copy of the model whose last `n` tokens are unused ones. */
@@ -250,6 +389,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(text_ends_before_a_stop_string),
         cmocka_unit_test(a_stop_token_ends_the_text_and_not_too_early),
         cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
+        cmocka_unit_test(a_prompts_logprobs_are_those_of_its_logits),
+        cmocka_unit_test(a_prompts_logprobs_do_not_depend_on_the_rest),
+        cmocka_unit_test(a_prompt_is_told_once_and_with_no_answer),
         cmocka_unit_test(a_token_of_padding_never_comes),
         cmocka_unit_test(the_last_hidden_state_gives_the_logits),
         cmocka_unit_test(the_mean_is_that_of_all_positions),

@@ -137,6 +137,10 @@ static int left_out(const struct option *o, int n, const struct engine_sampling 
     return MAX(likely - 1, 0);
 }
 
+/* What the token is drawn from, best first where the settings rank them. */
+static struct option drawn[N];
+static int n_drawn;
+
 /* -1: too near to a border to say. */
 static int defined(const struct engine_sampling *s, const struct sampler_input *in) {
     static struct option o[N];
@@ -169,6 +173,8 @@ static int defined(const struct engine_sampling *s, const struct sampler_input *
                   s->xtc_probability > 0;
     if (ranked || b->temperature == 0)
         qsort(o, (size_t)n, sizeof *o, by_logit);
+    drawn[0] = (struct option){.id = o[0].id, .p = 1};
+    n_drawn = 1;
     if (b->temperature == 0)
         return n > 1 && o[0].logit - o[1].logit < BORDER ? -1 : o[0].id;
     if (b->top_k > 0) {
@@ -200,6 +206,8 @@ static int defined(const struct engine_sampling *s, const struct sampler_input *
     softmax(o, n, 1);
     int gone = left_out(o, n, s, in, &near);
     softmax(o + gone, n - gone, (double)b->temperature);
+    n_drawn = n - gone;
+    memcpy(drawn, o + gone, (size_t)n_drawn * sizeof *o);
     double u = rng_uniform(in->seed, in->n_history), upto = 0;
     for (int i = gone; i < n; i++) {
         upto += o[i].p;
@@ -208,6 +216,23 @@ static int defined(const struct engine_sampling *s, const struct sampler_input *
             return near ? -1 : o[i].id;
     }
     return -1;
+}
+
+/* The chances of what is drawn, and of the likeliest: those of the definition. */
+static void check_chances(struct sampler *sm, const struct engine_sampling *s,
+                          const struct sampler_input *in, int id) {
+    struct engine_top top[5];
+    int n;
+    float p = sampler_chances(sm, s, in, id, top, ARRAY_LEN(top), &n);
+    qsort(drawn, (size_t)n_drawn, sizeof *drawn, by_logit);
+    assert_true(n <= (int)ARRAY_LEN(top));
+    for (int i = 0; i < n_drawn; i++)
+        if (drawn[i].id == id)
+            assert_float_equal(p, drawn[i].p, BORDER);
+    for (int i = 0; i < n; i++)
+        assert_float_equal(top[i].logprob, drawn[i].p, BORDER);
+    for (int i = n; i < MIN(n_drawn, (int)ARRAY_LEN(top)); i++)
+        assert_true(drawn[i].p < BORDER);
 }
 
 /* Compares on many draws; at most a few may be too near to say. */
@@ -228,8 +253,10 @@ static void check(const struct engine_sampling *s, const uint64_t *mask) {
         unsure += want < 0;
         different += got != last;
         last = got;
-        if (want >= 0)
+        if (want >= 0) {
             assert_int_equal(got, want);
+            check_chances(&sm, s, &in, got);
+        }
     }
     /* A vocabulary of 3001 has as many borders: at most every second draw may be near one. */
     assert_true(unsure <= 30);
