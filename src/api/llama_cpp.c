@@ -7,6 +7,7 @@
 #include "server/form_params.h"
 #include "server/prompts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- /props, /slots ---------------------------------------------------------------------- */
@@ -78,20 +79,61 @@ static const char *stop_type(const struct engine_done *d) {
                                            : "eos";
 }
 
-static json_t *timings(const struct engine_done *d) {
-    double n_prompt = (double)(d->n_prompt - MIN(d->n_cached, d->n_prompt));
-    double n = (double)d->n_generated;
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "prompt_n", n_prompt, "prompt_ms",
-                     d->prompt_s * 1e3, "prompt_per_second",
-                     d->prompt_s > 0 ? n_prompt / d->prompt_s : 0.0, "predicted_n", n,
-                     "predicted_ms", d->generate_s * 1e3, "predicted_per_second",
-                     d->generate_s > 0 ? n / d->generate_s : 0.0);
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0.0;
 }
 
-/* What n_probs asks for. */
-struct probs_state {
-    bool on, chances;
+static json_t *timings(const struct engine_done *d) {
+    size_t n_prompt = d->n_prompt - MIN(d->n_cached, d->n_prompt), n = d->n_generated;
+    double prompt_ms = d->prompt_s * 1e3, ms = d->generate_s * 1e3;
+    return json_pack("{s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "prompt_n",
+                     (json_int_t)n_prompt, "prompt_ms", prompt_ms, "prompt_per_token_ms",
+                     ratio(prompt_ms, (double)n_prompt), "prompt_per_second",
+                     ratio((double)n_prompt, d->prompt_s), "predicted_n", (json_int_t)n,
+                     "predicted_ms", ms, "predicted_per_token_ms", ratio(ms, (double)n),
+                     "predicted_per_second", ratio((double)n, d->generate_s));
+}
+
+/* What n_probs asks for, and of which fields the answer is to consist. */
+struct completion_state {
+    bool probs, chances;
+    json_t *fields; /* owned; NULL: all */
 };
+
+static void state_deinit(void *state) {
+    struct completion_state *s = state;
+    json_decref(s->fields);
+}
+
+/* The value at a path such as timings/prompt_n; NULL: there is none. */
+static json_t *value_at(json_t *v, const char *path) {
+    char name[64];
+    while (v != NULL && *path != '\0') {
+        size_t n = strcspn(path, "/");
+        snprintf(name, sizeof name, "%.*s", (int)MIN(n, sizeof name - 1), path);
+        v = json_object_get(v, name);
+        path += n + (path[n] == '/');
+    }
+    return v;
+}
+
+/* Only the fields that are asked for, by the names that are; v is taken over. */
+static json_t *chosen(const struct reply *r, json_t *v) {
+    const struct completion_state *s = r->state;
+    const json_t *field;
+    size_t i;
+    if (json_array_size(s->fields) == 0)
+        return v;
+    json_t *out = json_object();
+    json_array_foreach(s->fields, i, field) {
+        const char *path = json_string_value(field);
+        json_t *value = path != NULL ? value_at(v, path) : NULL;
+        if (value != NULL)
+            json_object_set(out, path, value);
+    }
+    json_decref(v);
+    return out;
+}
 
 static json_t *prob_json(const struct service_event *ev, int32_t id, float value,
                          const char *name) {
@@ -105,7 +147,7 @@ static json_t *prob_json(const struct service_event *ev, int32_t id, float value
 }
 
 static void keep_probs(const struct reply *r, const struct service_event *ev) {
-    const struct probs_state *s = r->state;
+    const struct completion_state *s = r->state;
     const struct engine_token *t = ev->token;
     struct reply_choice *c = &r->choices[0];
     const char *name = s->chances ? "prob" : "logprob";
@@ -120,9 +162,9 @@ static void keep_probs(const struct reply *r, const struct service_event *ev) {
 
 /* v, with those of the tokens since they were told last. */
 static json_t *with_probs(const struct reply *r, json_t *v) {
-    const struct probs_state *s = r->state;
-    json_t *list = s->on ? openai_take_logprobs(&r->choices[0]) : NULL;
-    if (s->on)
+    const struct completion_state *s = r->state;
+    json_t *list = s->probs ? openai_take_logprobs(&r->choices[0]) : NULL;
+    if (s->probs)
         json_object_set_new(v, "completion_probabilities", list != NULL ? list : json_array());
     return v;
 }
@@ -153,7 +195,7 @@ static void completion_end(struct reply *r) {
 }
 
 static json_t *completion_whole(struct reply *r) {
-    return with_probs(r, end_json(r, buf_json(&r->choices[0].content)));
+    return chosen(r, with_probs(r, end_json(r, buf_json(&r->choices[0].content))));
 }
 
 static const struct dialect completion_dialect = {.stream_type = "text/event-stream",
@@ -161,12 +203,14 @@ static const struct dialect completion_dialect = {.stream_type = "text/event-str
                                                   .end = completion_end,
                                                   .stream_error = openai_stream_error,
                                                   .whole = completion_whole,
+                                                  .state_deinit = state_deinit,
                                                   .error = openai_error};
 
 /* ---- the request ------------------------------------------------------------------------- */
 
+/* fields: borrowed from the body. */
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
-                         struct request_memory *m, bool *stream) {
+                         struct request_memory *m, bool *stream, const json_t **fields) {
     service_request_init(r);
     param_model(p, s);
     param_limit(p, "n_predict", true, r);
@@ -175,6 +219,7 @@ static void read_request(struct params *p, const struct service *s, struct servi
     param_stops(p, "stop", r, m);
     param_form(p, "", NULL, r);
     param_bool(p, "stream", stream);
+    param_array(p, "response_fields", fields);
     param_int(p, "n_probs", 0, 20, &r->n_top);
     param_bool(p, "post_sampling_probs", &r->chances);
     r->logprobs = r->n_top > 0;
@@ -182,13 +227,13 @@ static void read_request(struct params *p, const struct service *s, struct servi
 }
 
 static void answer(struct service *s, struct http_request *http, struct service_request *r,
-                   bool stream) {
+                   bool stream, const json_t *fields) {
     struct reply *reply =
-        reply_open(s, http, &completion_dialect, 1, 1, stream, sizeof(struct probs_state));
+        reply_open(s, http, &completion_dialect, 1, 1, stream, sizeof(struct completion_state));
     if (reply == NULL)
         return;
-    *(struct probs_state *)reply->state =
-        (struct probs_state){.on = r->logprobs, .chances = r->chances};
+    *(struct completion_state *)reply->state = (struct completion_state){
+        .probs = r->logprobs, .chances = r->chances, .fields = json_incref((json_t *)fields)};
     reply_submit(reply, r);
 }
 
@@ -196,14 +241,15 @@ static void complete(struct service *s, struct http_request *http, struct params
     struct service_request r, *each;
     struct request_memory m = {0};
     struct prompts prompts = {0};
+    const json_t *fields = NULL;
     bool stream = false;
-    read_request(p, s, &r, &m, &stream);
+    read_request(p, s, &r, &m, &stream, &fields);
     param_prompts(p, "prompt", 1, &prompts);
     each = p->st == ST_OK ? prompts_requests(&prompts, &r) : NULL;
     if (p->st == ST_OK && each == NULL)
         params_fail(p, "prompt", "no memory for the prompt");
     if (p->st == ST_OK)
-        answer(s, http, each, stream);
+        answer(s, http, each, stream, fields);
     mem_free(each);
     prompts_deinit(&prompts);
     request_memory_deinit(&m);
@@ -233,15 +279,16 @@ static void infill(struct service *s, struct http_request *http, struct params *
     const char *suffix = "";
     struct buf before = {0};
     int32_t *ids = NULL;
+    const json_t *fields = NULL;
     bool stream = false;
-    read_request(p, s, &r, &m, &stream);
+    read_request(p, s, &r, &m, &stream, &fields);
     param_text(p, "input_suffix", &suffix);
     param_before(p, &before);
     if (p->st == ST_OK)
         p->st = fim_prompt(s, buf_cstr(&before), suffix, &ids, &r.n_ids, &p->err);
     r.ids = ids;
     if (p->st == ST_OK)
-        answer(s, http, &r, stream);
+        answer(s, http, &r, stream, fields);
     mem_free(ids);
     buf_free(&before);
     request_memory_deinit(&m);
