@@ -225,11 +225,11 @@ static void show_model(struct service *s, struct http_request *r) {
 
 static json_t *studio_json(const struct service *s) {
     const struct service_facts *f = service_facts(s);
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i}", "id", f->name,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:[s], s:i, s:i}", "id", f->name,
                      "object", "model", "type", "llm", "publisher", "lockstep", "arch",
                      f->architecture, "compatibility_type", "gguf", "quantization", f->type,
-                     "state", "loaded", "max_context_length", f->n_ctx, "loaded_context_length",
-                     f->n_ctx);
+                     "state", "loaded", "capabilities", "tool_use", "max_context_length",
+                     f->n_ctx, "loaded_context_length", f->n_ctx);
 }
 
 static void studio_list(struct service *s, struct http_request *r) {

@@ -1,6 +1,7 @@
 /* request_params.c: Reads the fields that several APIs share. */
 #include "server/request_params.h"
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -111,6 +112,24 @@ static void refuse_others(struct params *p, const struct service_request *r) {
         params_fail(p, "best_of", "best_of is not supported; use n");
 }
 
+/* Some programs keep the list as the text of an array, or of what is in one. Another text is one
+ * breaker. */
+static void read_breakers(json_t *body) {
+    const json_t *given = json_object_get(body, "dry_sequence_breakers");
+    struct buf text = {0};
+    if (!json_is_string(given) || json_string_length(given) == 0)
+        return;
+    json_t *list = json_loads(json_string_value(given), 0, NULL);
+    if (list == NULL && buf_printf(&text, "[%s]", json_string_value(given)))
+        list = json_loads(text.bytes, 0, NULL);
+    buf_free(&text);
+    if (json_is_array(list))
+        json_object_set(body, "dry_sequence_breakers", list);
+    else
+        json_object_set_new(body, "dry_sequence_breakers", json_pack("[O]", (json_t *)given));
+    json_decref(list);
+}
+
 /* Under llama.cpp's names. */
 static void param_newer(struct params *p, struct service_request *r, struct request_memory *m) {
     struct engine_sampling *s = &r->sampling;
@@ -126,6 +145,7 @@ static void param_newer(struct params *p, struct service_request *r, struct requ
     param_int(p, "dry_penalty_last_n", -1, INT32_MAX, &dry->last_n);
     if (dry->last_n < 0) /* the whole context */
         dry->last_n = INT32_MAX;
+    read_breakers(p->body);
     param_texts(p, "dry_sequence_breakers", STOPS_PER_REQUEST, m->breakers, &n);
     if (json_is_array(json_object_get(p->body, "dry_sequence_breakers"))) {
         dry->breakers = m->breakers;

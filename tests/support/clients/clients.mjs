@@ -226,6 +226,36 @@ await check("responses: json_schema, errors, abort", async () => {
   await becomesIdle();
 });
 
+await check("responses: input_items, input_tokens, custom tools", async () => {
+  const input = [{ role: "user", content: "one" }, { role: "assistant", content: "two" }, { role: "user", content: "three" }];
+  const r = await openai.responses.create({ ...asked, input });
+  const items = [];
+  for await (const item of openai.responses.inputItems.list(r.id, { order: "asc", limit: 2 })) items.push(item.content[0].text);
+  assert.deepEqual(items, ["one", "two", "three"]);
+  assert.equal((await openai.responses.inputTokens.count({ model, input })).input_tokens, r.usage.input_tokens);
+  const patch = { type: "custom", name: "patch", description: "Changes a file." };
+  const turn = { model, input: messages, tools: [patch], tool_choice: { type: "custom", name: "patch" }, max_output_tokens: 400 };
+  const call = (await openai.responses.create(turn)).output.find((item) => item.type === "custom_tool_call");
+  assert.equal(typeof call.input, "string");
+  const result = { type: "custom_tool_call_output", call_id: call.call_id, output: "done" };
+  await openai.responses.create({ ...asked, input: [...messages, call, result], tools: [patch] });
+});
+await check("openai: fields of vLLM and llama.cpp, echo", async () => {
+  const limit = { model, max_tokens: 60 };
+  for (const form of [{ guided_choice: ["on", "off"] }, { structured_outputs: { regex: "on|off" } }, { grammar: 'root ::= "on" | "off"' }])
+    assert.match((await openai.chat.completions.create({ ...limit, messages, ...form })).choices[0].message.content, /^(on|off)$/);
+  const even = await openai.completions.create({ model, prompt: "A bit", max_tokens: 20, min_tokens: 20, ignore_eos: true });
+  assert.equal(even.usage.completion_tokens, 20);
+  await assert.rejects(openai.completions.create({ model, prompt: "A bit", best_of: 3 }), /use n/);
+  const { logprobs, text: echoed } = (await openai.completions.create({ model, prompt: "A bit", max_tokens: 0, echo: true, logprobs: 1 })).choices[0];
+  assert.equal(echoed, "A bit");
+  assert.deepEqual([logprobs.tokens.join(""), logprobs.token_logprobs[0]], ["A bit", null]);
+});
+await check("openai: embeddings with dimensions", async () => {
+  const { data } = await openai.embeddings.create({ model, input: "a bit bucket", dimensions: 16 });
+  assert.equal(data[0].embedding.length, 16);
+});
+
 /* ---- Anthropic ---- */
 await check("anthropic: messages, streamed, tokens, errors", async () => {
   assert.equal((await anthropic.messages.create(plain)).content[0].text, text);
@@ -293,6 +323,15 @@ await check("ollama: tool results, abort in mid-stream", async () => {
     for await (const _ of stream) stream.abort();
   }, { name: "AbortError" });
   await becomesIdle();
+});
+
+await check("ollama: log probabilities; template and context are refused", async () => {
+  const options = { num_predict: 6, temperature: 0 };
+  const r = await ollama.chat({ model, messages, logprobs: true, top_logprobs: 2, options });
+  assert.equal(r.logprobs.map((t) => t.token).join(""), r.message.content);
+  assert.equal(r.logprobs[0].top_logprobs.length, 2);
+  for (const field of [{ template: "{{ .Prompt }}" }, { context: [1, 2] }])
+    await assert.rejects(ollama.generate({ model, prompt: "hi", ...field }), /is not supported/);
 });
 
 /* ---- the AI SDK, which OpenCode and many others are made with ---- */
