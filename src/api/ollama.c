@@ -4,6 +4,7 @@
 #include "api/dialects.h"
 #include "api/openai.h"
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "chat/chat.h"
@@ -336,6 +337,20 @@ static void answer(struct service *s, struct http_request *http, struct service_
     reply_submit(reply, r);
 }
 
+/* For how long the model is to stay loaded. A node's port acts on it (gateway_asleep.c); a server
+ * alone stays as it is. */
+static void param_keep_alive(struct params *p) {
+    const json_t *keep = json_object_get(p->body, "keep_alive");
+    int64_t ignored;
+    bool good = keep == NULL || json_is_null(keep) || json_is_number(keep) ||
+                (json_is_string(keep) && duration_parse(json_string_value(keep), &ignored));
+    if (!good)
+        params_fail(
+            p, "keep_alive",
+            "keep_alive must be a time such as \"5m\", or a number of seconds: 0 unloads "
+            "the model after the answer, and less keeps it");
+}
+
 static void handle(struct service *s, struct http_request *http, bool generate) {
     struct params p;
     struct service_request r;
@@ -348,6 +363,7 @@ static void handle(struct service *s, struct http_request *http, bool generate) 
         param_format(&p, &r);
         param_logprobs(&p, &r);
         refuse_the_rest(&p);
+        param_keep_alive(&p);
         param_think(&p, &r);
         param_bool(&p, "stream", &stream);
         param_array(&p, "tools", &r.tools);
@@ -381,6 +397,7 @@ static void embed(struct service *s, struct http_request *http, const char *fiel
     service_request_init(&r);
     if (params_init(&p, http)) {
         ollama_param_model(&p, s);
+        param_keep_alive(&p);
         param_prompts(&p, field, n_max, &inputs);
         r.truncate = true;
         param_bool(&p, "truncate", &r.truncate);

@@ -11,6 +11,7 @@
 
 #define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
 #define VERSION_MAX ((json_int_t)1 << 52)
+#define IDLE_MAX_S ((json_int_t)100 * 366 * 86400)
 
 bool deployment_name_is_good(const char *name) {
     size_t n = strlen(name);
@@ -81,6 +82,16 @@ static bool read_layout(struct deployment *d) {
            deployment_parallel_is_good(d->layout_parallel);
 }
 
+static enum status read_idle(struct deployment *d, struct err *err) {
+    const json_t *idle = json_object_get(d->json, "idle");
+    d->idle_s = json_integer_value(idle);
+    return idle == NULL || (d->idle_s >= 1 && d->idle_s <= IDLE_MAX_S)
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT,
+                         "the \"idle\" of the deployment %s is not a number of seconds",
+                         d->name);
+}
+
 static enum status read_what_runs(struct deployment *d, struct err *err) {
     json_t *model, *args, *files;
     int tls, copies;
@@ -96,6 +107,7 @@ static enum status read_what_runs(struct deployment *d, struct err *err) {
             "\"files\": {..}}",
             d->name);
     TRY(read_args(d, args, err));
+    TRY(read_idle(d, err));
     d->tls = tls;
     d->copies = copies;
     d->moved = json_is_true(json_object_get(d->json, "moved"));

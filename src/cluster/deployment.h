@@ -5,7 +5,8 @@
  *      "port": 8080, "tls": false, "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
  *      "files": {"api-key-file": text, ...}, "moved": true (else absent),
- *      "layout": {"nodes": "rack,shelf", "parallel": "tensor2"} (likewise)}
+ *      "layout": {"nodes": "rack,shelf", "parallel": "tensor2"} (likewise),
+ *      "idle": seconds (likewise)}
  *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENT_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENT_H
@@ -39,6 +40,7 @@ struct deployment {
     /* The layout that somebody has chosen: the nodes that compute while all of them are there, and
      * how; others may take over. NULL: whatever is fastest. */
     const char *layout_nodes, *layout_parallel;
+    json_int_t idle_s;        /* asked nothing for so long, its server ends; 0: never */
     struct model_files model; /* owned */
     const char **args;        /* [n_args]; the array is owned */
     size_t n_args;

@@ -27,6 +27,8 @@ static const char *const kinds[HAPPENED_N] = {
     [HAPPENED_COPIED] = "copied",
     [HAPPENED_FAILED] = "failed",
     [HAPPENED_MOVED] = "moved",
+    [HAPPENED_SLEPT] = "slept",
+    [HAPPENED_WOKE] = "woke",
 };
 
 bool node_history_init(struct history *h, const char *name) {

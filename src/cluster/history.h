@@ -22,6 +22,8 @@ enum happening {
     HAPPENED_COPIED,
     HAPPENED_FAILED,
     HAPPENED_MOVED,
+    HAPPENED_SLEPT, /* a server has ended since nobody asked its model */
+    HAPPENED_WOKE,  /* and is started again for a question */
     HAPPENED_N
 };
 

@@ -335,7 +335,7 @@ static int say_which(const struct server_here *list, size_t n) {
                          list->model);
     for (size_t i = 0; i < n; i++) {
         const struct server_here *one = &list[i];
-        bool ready = one->state[0] == '\0' || str_eq(one->state, "listening");
+        bool ready = server_here_answers(one->state);
         fprintf(stderr, "    lockstep chat ");
         if (one->tls)
             fprintf(stderr, "--server https://NAME%s ", strrchr(one->url, ':'));

@@ -1,5 +1,6 @@
 /* ps.c: lockstep ps: which models run on this machine and in its cluster, and how fast. */
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/program.h"
 #include "base/util.h"
@@ -10,6 +11,7 @@
 
 #include <poll.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define HERE "127.0.0.1"
@@ -32,8 +34,9 @@ static const struct cli_option options[] = {
 static const struct cli_command command = {
     "ps", "lists the models that run",
     "SIZE is the memory of all ranks together (while a model starts: its files), WHERE the machines\n"
-    "that compute, the serving one first. UNTIL says what ends it: lockstep down for what lockstep up has put up, or the end of\n"
-    "its server. lockstep top shows more, each second.",
+    "that compute, the serving one first. UNTIL says what ends it: lockstep down for what lockstep\n"
+    "up has put up, or the end of its server; with up --idle, so long without a question. One that is\n"
+    "asleep waits for the next question. lockstep top shows more, each second.",
     options};
 
 /* ---- gathering --------------------------------------------------------------------------- */
@@ -55,22 +58,37 @@ static double port_of(const json_t *d, const char *server) {
     return cli_parse_int(strrchr(url, ':') + 1, 1, 65535, &port) ? port : -1;
 }
 
+/* What ends it: a time without questions, or somebody; or what begins it again. */
+static void say_until(const json_t *d, const char *server, char *out, size_t size) {
+    double left = view_number(d, "unloads") - (double)time(NULL);
+    char text[32];
+    if (str_eq(json_text(d, "state"), "asleep")) {
+        snprintf(out, size, "the next question");
+    } else if (view_number(d, "unloads") > 0) {
+        duration_print((int64_t)(MAX(left, 0) * 1e3), text, sizeof text);
+        snprintf(out, size, "%s without a question", text);
+    } else {
+        snprintf(out, size, "%s", server != NULL ? "its server ends" : "lockstep down");
+    }
+}
+
 /* server: who answers serves it itself, at that address; NULL: it does not. */
 static json_t *describe(const json_t *cluster, const json_t *d, const char *server) {
     const char *name = json_text(d, "name");
     double bytes = view_deployment_bytes(cluster, name), since = view_number(d, "since");
     const json_t *requests = json_object_get(d, "requests");
-    char nodes[256];
+    char nodes[256], until[64];
+    say_until(d, server, until, sizeof until);
     view_deployment_nodes(cluster, d, nodes, sizeof nodes);
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:s, s:o, s:o, s:s, s:o, s:o, s:o, s:o}",
                      "model", name, "file", json_text(d, "model"), "state",
                      json_text(d, "state"), "bytes", number_or_null(bytes), "model_bytes",
                      number_or_null(view_number(d, "model_bytes")), "where", nodes, "port",
                      number_or_null(port_of(d, server)), "since", number_or_null(since),
-                     "until", server != NULL ? "its server ends" : "lockstep down",
-                     "tokens_per_second", number_or_null(view_number(d, "tokens_per_second")),
-                     "prompt_per_second", number_or_null(view_number(d, "prompt_per_second")),
-                     "running", number_or_null(view_number(requests, "running")), "waiting",
+                     "until", until, "tokens_per_second",
+                     number_or_null(view_number(d, "tokens_per_second")), "prompt_per_second",
+                     number_or_null(view_number(d, "prompt_per_second")), "running",
+                     number_or_null(view_number(requests, "running")), "waiting",
                      number_or_null(view_number(requests, "waiting")));
 }
 

@@ -1,6 +1,7 @@
 /* up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together,
  * whichever of them are up. */
 #include "base/clock.h"
+#include "base/duration.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
@@ -29,7 +30,8 @@
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
 
-static const char *node = "127.0.0.1", *name, *host;
+static const char *node = "127.0.0.1", *name, *host, *idle;
+static int64_t idle_ms = DURATION_NEVER;
 static bool json;
 
 #define ASK_OPTIONS                                                                         \
@@ -37,9 +39,13 @@ static bool json;
         CLI_FLAG(0, "json", &json, "what became of it, as JSON")
 
 static const struct cli_option up_options[] = {
-    CLI_COMMON("node,port,alias,api-key-file,insecure,log-requests,kv-memory,nodes,device,ctx"),
+    CLI_COMMON(
+        "node,port,alias,idle,api-key-file,insecure,log-requests,kv-memory,nodes,device,ctx"),
     ASK_OPTIONS,
     CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "of every node (default 8080)"),
+    CLI_TEXT(0, "idle", "TIME", &idle,
+             "unloads the model when nobody has asked it for so long, and\n"
+             "loads it for the next question: 30s, 30m, 2h (default never)"),
     CLI_WITHOUT("host,port,ranks,hosts,join,rank,secret-file,rdma-matrix"),
     CLI_TEXT(0, "host", "ADDRESS", &host, "refused, with the reason"),
     CLI_INCLUDE(serve_options),
@@ -51,6 +57,9 @@ static const struct cli_command up_command = {
     "each of the others (--nodes auto) and --failover. Every node answers at the port. If the\n"
     "serving node dies, another one starts serving. After a power cut the model comes back by\n"
     "itself.\n"
+    "\n"
+    "With --idle 30m a model that nobody has asked for half an hour gives its memory back on all\n"
+    "machines. The next question at any node loads it again, and waits for that.\n"
     "\n"
     "Needs lockstep node on this machine, and --api-key-file, or --insecure if everybody in the\n"
     "network may use the model.\n"
@@ -177,6 +186,19 @@ static enum status check_nodes(const char *list, struct err *err) {
     return ST_OK;
 }
 
+/* 0 is never, too: a server that ends after each answer is asked for with keep_alive. */
+static enum status check_idle(struct err *err) {
+    if (idle == NULL)
+        return ST_OK;
+    if (!duration_parse(idle, &idle_ms))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "--idle %s: a time is 30s, 30m, 2h or 1h30m; 0 or never: the model stays", idle);
+    if (idle_ms == 0)
+        idle_ms = DURATION_NEVER;
+    return ST_OK;
+}
+
 static enum status check(struct err *err) {
     const struct session_args *a = &session_args;
     const struct {
@@ -195,6 +217,7 @@ static enum status check(struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         if (list[i].given)
             return err_set(err, ST_BAD_INPUT, "not with --%s: %s", list[i].option, list[i].why);
+    TRY(check_idle(err));
     return check_nodes(a->nodes, err);
 }
 
@@ -202,7 +225,8 @@ static enum status check(struct err *err) {
  * --option=VALUE? */
 static bool is_apart(const char *word) {
     static const char *const apart[] = {"--nodes",    "--api-key", "--api-key-file",
-                                        "--tls-cert", "--tls-key", "--node"};
+                                        "--tls-cert", "--tls-key", "--node",
+                                        "--idle"};
     size_t n = strcspn(word, "=");
     for (size_t i = 0; i < ARRAY_LEN(apart); i++)
         if (strlen(apart[i]) == n && memcmp(word, apart[i], n) == 0)
@@ -338,6 +362,8 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
                       "model", which.files, "hint", which.hint, "args", words, "files", files);
         if (*out == NULL)
             st = err_set(err, ST_BAD_INPUT, "%s is not valid UTF-8 text", which.hint);
+        else if (idle_ms > 0)
+            json_object_set_new(*out, "idle", json_integer((idle_ms + 999) / 1000));
     }
     json_decref(files);
     json_decref(words);
@@ -367,7 +393,7 @@ struct waiting {
  * none. */
 static enum status state_of(struct waiting *w, const json_t *one, struct err *err) {
     const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
-    bool listens = str_eq(state, "listening");
+    bool asleep = str_eq(state, "asleep"), listens = asleep || str_eq(state, "listening");
     if (one == NULL)
         return err_set(err, ST_CANCELLED, "%s was taken down meanwhile", w->as);
     if (!str_eq(json_text(one, "id"), w->id))
@@ -375,7 +401,7 @@ static enum status state_of(struct waiting *w, const json_t *one, struct err *er
             err, ST_BAD_INPUT,
             "%s was put up differently elsewhere at the same time, and that version stays",
             w->as);
-    if (str_eq(state, "failed") || (listens && *sentence != '\0'))
+    if (str_eq(state, "failed") || (listens && !asleep && *sentence != '\0'))
         return err_set(err, ST_IO, "%s on %s: %s", w->as, json_text(one, "node"), sentence);
     if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - w->begin_s > FIND_S)
         return err_set(err, ST_NOT_FOUND,
@@ -424,11 +450,12 @@ static int say_up(const char *as, json_t *one) {
     }
     if (json)
         return cli_print_json(one);
-    printf("%s listens on %s://127.0.0.1:%d, and at this port of every other node%s; %s serves "
-           "it\n",
-           as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
-           json_object_size(json_object_get(one, "silent")) > 0 ? " but those" : "",
-           json_text(one, "node"));
+    bool asleep = str_eq(json_text(one, "state"), "asleep");
+    printf(
+        "%s listens on %s://127.0.0.1:%d, and at this port of every other node%s; %s %s it\n",
+        as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
+        json_object_size(json_object_get(one, "silent")) > 0 ? " but those" : "",
+        json_text(one, "node"), asleep ? "loads" : "serves");
     json_decref(one);
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;

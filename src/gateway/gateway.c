@@ -267,7 +267,12 @@ static void ask_one(struct passing *p) {
         p->route = next_route(p->f, NULL);
     mem_free(name);
     struct gateway_route *held = p->route; /* p is gone with its request */
-    passing_end(p, held != NULL && passing_ask(p, true));
+    if (held != NULL)
+        question_begin(p);
+    bool asks = p->question;
+    passing_end(p, held != NULL && (question_unloads(p) || passing_ask(p, true)));
+    if (asks)
+        question_end(held);
     let_go(held);
 }
 
@@ -371,6 +376,8 @@ enum status gateway_open(struct gateway **out, const struct gateway_config *cfg,
     thread_cond_init(&f->changed);
     f->scheme = "http://";
     f->cluster = cfg->cluster;
+    f->may_ask = cfg->may_ask;
+    f->wake = cfg->wake;
     f->user = cfg->user;
     http_config_init(&http);
     http.host = "*";
@@ -419,6 +426,8 @@ void gateway_close(struct gateway *f) {
 /* ---- routes come and go ------------------------------------------------------------------ */
 
 static void route_free(struct gateway_route *r) {
+    kept_free(r);
+    mem_free(r->key);
     mem_free(r->name);
     mem_free(r->file);
     mem_free(r);
@@ -454,8 +463,11 @@ void gateway_to(struct gateway_route *r, const char *address, const char *server
         address = server = "";
     pthread_mutex_lock(&f->lock);
     snprintf(r->target, sizeof r->target, "%s", address);
+    r->woken &= *address == '\0';
     if (!str_eq(r->server, server)) {
         snprintf(r->server, sizeof r->server, "%s", server);
+        if (*address != '\0')
+            kept_refresh(r);
         r->n_targets++;
         pthread_cond_broadcast(&f->changed);
     }
@@ -466,6 +478,32 @@ void gateway_name(struct gateway_route *r, const char *server, const char *comin
     pthread_mutex_lock(&r->gateway->lock);
     snprintf(r->name_of_server, sizeof r->name_of_server, "%s", server);
     snprintf(r->coming, sizeof r->coming, "%s", coming);
+    pthread_mutex_unlock(&r->gateway->lock);
+}
+
+void gateway_keep(struct gateway_route *r, const char *key) {
+    r->keeps = true;
+    r->key = key != NULL ? mem_strdup(key) : NULL;
+}
+
+void gateway_sleep(struct gateway_route *r, int64_t since) {
+    pthread_mutex_lock(&r->gateway->lock);
+    r->woken |= r->slept != 0 && since == 0 && r->target[0] == '\0';
+    if ((r->slept == 0) != (since == 0))
+        pthread_cond_broadcast(&r->gateway->changed);
+    r->slept = since;
+    pthread_mutex_unlock(&r->gateway->lock);
+}
+
+void gateway_expire(struct gateway_route *r, int64_t when) {
+    pthread_mutex_lock(&r->gateway->lock);
+    r->expires = when;
+    pthread_mutex_unlock(&r->gateway->lock);
+}
+
+void gateway_look_at_use(struct gateway_route *r, struct gateway_use *out) {
+    pthread_mutex_lock(&r->gateway->lock);
+    *out = r->use;
     pthread_mutex_unlock(&r->gateway->lock);
 }
 
@@ -484,7 +522,7 @@ void gateway_remove(struct gateway_route *r) {
     pthread_mutex_lock(&f->lock);
     r->removed = true;
     pthread_cond_broadcast(&f->changed);
-    while (r->n_passing > 0)
+    while (r->n_passing > 0 || r->keeping)
         pthread_cond_wait(&f->changed, &f->lock);
     while (*at != r)
         at = &(*at)->next;

@@ -21,6 +21,11 @@
  * While no node serves, requests wait. After a minute they get 503; GET gets it at once. A
  * request whose answer had begun waits for ten minutes.
  *
+ * A model may be asleep: no node has it loaded, since nobody has asked it (gateway_sleep()). Then
+ * a question, which is a request that needs the model and has a good key, waits until somebody
+ * has loaded it. All other requests are answered here, from what the server said when it was
+ * there (gateway_asleep.c).
+ *
  * A thread for each request under way, at most 1024 (503 for the next). */
 #ifndef LOCKSTEP_GATEWAY_GATEWAY_H
 #define LOCKSTEP_GATEWAY_GATEWAY_H
@@ -40,6 +45,10 @@ struct gateway_config {
     /* Answers what is asked of the cluster, not of a model (/v1/cluster and below): on a thread of
      * the request's own, and not for long. NULL: such requests go to a server, too. */
     void (*cluster)(void *user, struct http_request *r, int port);
+    /* Whether this request's key is good for that deployment, from any thread. NULL: all are. */
+    bool (*may_ask)(void *user, const struct http_request *r, const char *deployment);
+    /* A question waits for a model that is asleep; from any thread. May be NULL. */
+    void (*wake)(void *user);
     void *user;
 };
 /* Listens on all addresses. Texts are copied. ST_IO: the port is taken; ST_BAD_INPUT: no
@@ -66,6 +75,22 @@ void gateway_to(struct gateway_route *r, const char *address, const char *server
 void gateway_name(struct gateway_route *r, const char *server, const char *coming);
 /* Requests under way there. */
 int gateway_n_passing(struct gateway_route *r);
+/* Has each of its servers asked, as soon as it serves, what is answered in its place while it is
+ * asleep. key: an API key of it, copied; NULL: it needs none. Before the first gateway_to(). */
+void gateway_keep(struct gateway_route *r, const char *key);
+/* since: Unix time, when its server ended since nobody asked; 0: it is not asleep. Only matters
+ * while no node serves. */
+void gateway_sleep(struct gateway_route *r, int64_t since);
+/* When that would happen, Unix time; 0: never, as far as it is known. */
+void gateway_expire(struct gateway_route *r, int64_t when);
+/* The questions of its clients. */
+struct gateway_use {
+    int n_now;        /* under way */
+    uint64_t n_asked; /* how many there have been */
+    uint64_t n_keeps; /* how many of them said for how long the model is to stay, */
+    int64_t keep_ms;  /* and what the latest one said: DURATION_NEVER: always */
+};
+void gateway_look_at_use(struct gateway_route *r, struct gateway_use *out);
 /* Ends them. NULL is fine. */
 void gateway_remove(struct gateway_route *r);
 

@@ -1,6 +1,7 @@
 /* gateway_internal.h: a gateway's internal interface. gateway.c has the port and routes
  * requests. gateway_pass.c asks one server, and the next one if it is lost. gateway_wait.c tells
- * clients that wait for that. */
+ * clients that wait for that. gateway_asleep.c answers for a server that is asleep, and
+ * gateway_kept.c keeps what it needs for that. */
 #ifndef LOCKSTEP_GATEWAY_GATEWAY_INTERNAL_H
 #define LOCKSTEP_GATEWAY_GATEWAY_INTERNAL_H
 
@@ -11,12 +12,25 @@
 #include "server/reply.h"
 
 #include <curl/curl.h>
+#include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 /* Choices of a stream that may take turns, and all that is of none. */
 #define GATEWAY_LANES 129
+
+/* What a server says of its model, and is kept. */
+enum kept {
+    KEPT_MODELS,    /* GET /v1/models */
+    KEPT_ANTHROPIC, /* the same to Anthropic's clients */
+    KEPT_STUDIO,    /* GET /api/v0/models */
+    KEPT_TAGS,      /* GET /api/tags */
+    KEPT_SHOW,      /* POST /api/show */
+    KEPT_VERSION,   /* GET /api/version */
+    KEPT_PROPS,     /* GET /props */
+    KEPT_N
+};
 
 struct gateway_route {
     struct gateway *gateway;
@@ -31,11 +45,21 @@ struct gateway_route {
     uint64_t n_targets;                  /* how many servers there have been */
     char name_of_server[64], coming[64]; /* as gateway_name() */
     int n_passing;
+    bool keeps;
+    char *key;              /* owned; as gateway_keep() */
+    int64_t slept, expires; /* Unix time; 0: not, never */
+    bool woken;             /* it was asleep, and no node serves it yet */
+    struct gateway_use use;
+    char *kept[KEPT_N]; /* owned; JSON; NULL: not known */
+    char *origin;       /* owned; of the pages that its server lets in; NULL: not known */
+    bool keeping;       /* a thread asks for them */
 };
 
 struct gateway {
     struct http_server *http;
     void (*cluster)(void *user, struct http_request *r, int port);
+    bool (*may_ask)(void *user, const struct http_request *r, const char *deployment);
+    void (*wake)(void *user);
     void *user;
     const char *scheme;
     char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
@@ -66,6 +90,11 @@ struct passing {
     double limit_s;              /* for each of them; 0: none */
     double head_s;               /* likewise, but of a stream only until it has begun */
 
+    bool question;   /* it needs the model, and its key is good */
+    int64_t keep_ms; /* for how long it wants the model to stay */
+    bool keeps;      /* it says so, and the route does not know it yet */
+    bool given;      /* the client has got an answer already */
+
     /* Of this try: */
     uint64_t target;  /* its number */
     double head_by_s; /* clock; 0: no limit */
@@ -91,6 +120,31 @@ void wait_look(struct passing *p);
 /* Likewise, that one serves. */
 void wait_end(struct passing *p);
 
+/* ---- gateway_asleep.c ---------------------------------------------------------------------- */
+
+/* Looks at what p asks of p->route: a question is counted until question_end(). */
+void question_begin(struct passing *p);
+void question_end(struct gateway_route *r);
+/* It has reached its server. */
+void question_reaches(struct passing *p);
+/* Ollama's clients unload a model with a question without words. True: it was one, and *p has the
+ * answer. */
+bool question_unloads(struct passing *p);
+/* Under the lock: no node has it loaded, and a question is needed. */
+bool asleep_is(const struct gateway_route *r);
+/* True: p->route is asleep, and *p has the answer to a request that does not wake it. */
+bool asleep_answers(struct passing *p);
+/* Puts into a list of running models, which has just come, until when they stay. */
+void asleep_add_expiry(struct passing *p);
+
+/* ---- gateway_kept.c ------------------------------------------------------------------------ */
+
+/* Under the lock: another server serves. Asks it, on a thread, for what is kept. */
+void kept_refresh(struct gateway_route *r);
+/* What was kept: a new reference; NULL: nothing. */
+json_t *kept_json(struct gateway_route *r, enum kept what);
+void kept_free(struct gateway_route *r);
+
 /* ---- gateway_pass.c ------------------------------------------------------------------------ */
 
 /* NULL: no memory. */
@@ -108,6 +162,10 @@ void passing_end(struct passing *p, bool complete);
 void passing_give(struct passing *p, int status, const char *type, const struct buf *text);
 /* Of the last answer; NULL: no header has that name. */
 const char *passing_reply_header(const struct passing *p, const char *name);
+/* The answer is this one, instead of a server's; text, or v, is taken over. */
+void passing_set(struct passing *p, int status, const char *type, char *text);
+void passing_set_json(struct passing *p, int status, json_t *v);
+void passing_add_header(struct passing *p, const char *name, const char *value);
 /* GET, which HEAD is here, too. */
 bool passing_only_asks(const struct passing *p);
 

@@ -414,6 +414,8 @@ static void sleep_a_little(struct gateway *f) {
 /* The node that serves now; false: none until then, or the answer is no longer needed. */
 static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYTES]) {
     struct gateway *f = p->f;
+    double latest_s = clock_s() + PATIENCE_LOST_S;
+    bool rang = false;
     for (;;) {
         pthread_mutex_lock(&f->lock);
         bool closing = f->closing || p->route->removed;
@@ -421,9 +423,16 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
         p->target = p->route->n_targets;
         if (*out != '\0')
             memcpy(p->served_by, p->route->name_of_server, sizeof p->served_by);
+        bool sleeps = asleep_is(p->route);
+        bool wakes = sleeps || (p->route->woken && p->route->coming[0] != '\0');
         pthread_mutex_unlock(&f->lock);
-        if (closing || is_gone(p))
+        if (closing || is_gone(p) || (sleeps && !p->question))
             return false;
+        if (sleeps && !rang && f->wake != NULL)
+            f->wake(f->user);
+        rang |= sleeps;
+        if (wakes && p->question) /* it takes as long as it takes to load a model */
+            until_s = MIN(MAX(until_s, clock_s() + PATIENCE_NEW_S), latest_s);
         if (*out != '\0')
             return true;
         if (clock_s() >= until_s)
@@ -459,9 +468,12 @@ bool passing_ask(struct passing *p, bool patient) {
     p->broken = false;
     while (find_target(p, until, target)) {
         wait_end(p);
+        question_reaches(p);
         if (try_once(p, target) &&
-            !(is_ending(p) && is_target_changing(p, MAX(until, clock_s() + REFUSED_S))))
+            !(is_ending(p) && is_target_changing(p, MAX(until, clock_s() + REFUSED_S)))) {
+            asleep_add_expiry(p);
             return true;
+        }
         if (p->broken || is_gone(p))
             return false;
         if (p->status != 0 && waits) {
@@ -469,11 +481,11 @@ bool passing_ask(struct passing *p, bool patient) {
             until = clock_s() + PATIENCE_LOST_S;
         }
         if (clock_s() >= until)
-            return false;
+            break;
         wait_note_lost(p);
         sleep_a_little(p->f);
     }
-    return false;
+    return !is_gone(p) && asleep_answers(p);
 }
 
 static json_t *nobody(const struct passing *p) {
@@ -484,12 +496,34 @@ static json_t *nobody(const struct passing *p) {
     return dialect_error(http_path(p->r), 503, ERR_NONE, why, "");
 }
 
+void passing_set(struct passing *p, int status, const char *type, char *text) {
+    curl_slist_free_all(p->reply_headers);
+    p->reply_headers = NULL;
+    add_header(&p->reply_headers, "Content-Type", type);
+    p->units = GATEWAY_WHOLE;
+    p->text.len = 0;
+    p->status = text != NULL && buf_add_str(&p->text, text) ? status : 503;
+    mem_free(text);
+}
+
+void passing_set_json(struct passing *p, int status, json_t *v) {
+    struct buf text = {0};
+    buf_add_json(&text, v);
+    passing_set(p, status, "application/json", text.bytes);
+}
+
+void passing_add_header(struct passing *p, const char *name, const char *value) {
+    add_header(&p->reply_headers, name, value);
+}
+
 void passing_give(struct passing *p, int status, const char *type, const struct buf *text) {
     give_headers(p);
     http_reply(p->r, status, type, text->bytes, text->len);
 }
 
 void passing_end(struct passing *p, bool complete) {
+    if (p->given)
+        return;
     if (p->begun && !complete) {
         http_stream_break(p->r);
     } else if (p->begun) {

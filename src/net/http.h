@@ -154,6 +154,9 @@ int http_key(const struct http_request *r);
 const char *http_shown_key(const struct http_request *r);
 /* Why cfg.local_only would refuse it: a sentence; NULL: it would not. */
 const char *http_why_not_local(const struct http_request *r);
+/* Is this origin a page of a server on the browser's own machine, or of an application there,
+ * which the web cannot claim to be? */
+bool http_is_local_origin(const char *origin);
 
 /* Before the end of the reply. Copied. */
 void http_set_account(struct http_request *r, const struct http_account *a);

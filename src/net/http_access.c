@@ -119,9 +119,7 @@ static bool is_of_own_page(const struct http_request *r, const char *host) {
     return is_loopback(from) || (*from != '\0' && str_eq(from, host));
 }
 
-/* A page of a server on the browser's own machine, or of an application there, which the web cannot
- * claim to be. */
-static bool is_local_origin(const char *origin) {
+bool http_is_local_origin(const char *origin) {
     static const char *const schemes[] = {"app://", "tauri://", "vscode-webview://",
                                           "vscode-file://"};
     char host[HOST_BYTES];
@@ -137,7 +135,7 @@ static bool is_local_origin(const char *origin) {
 const char *http_access_origin(const struct http_request *r) {
     const char *origin = http_header(r, "Origin"), *given = r->server->cors_origin;
     bool all = given != NULL && str_eq(given, "*");
-    bool local = r->server->cfg.cors_local && origin != NULL && is_local_origin(origin);
+    bool local = r->server->cfg.cors_local && origin != NULL && http_is_local_origin(origin);
     return local && !all ? origin : given;
 }
 

@@ -1,4 +1,4 @@
-/* json_peek.c: Finds one string of a JSON object without parsing all of it. */
+/* json_peek.c: Finds one value of a JSON object without parsing all of it. */
 #include "net/json_peek.h"
 
 #include "base/mem.h"
@@ -65,21 +65,35 @@ static char *read_text(struct place *p) {
     return copy;
 }
 
+/* To the value of this key; false: it is not there. */
+static bool find(struct place *p, const char *key) {
+    size_t n = strlen(key);
+    if (!skip_sign(p, '{'))
+        return false;
+    do {
+        skip_blanks(p);
+        const char *name = p->at;
+        if (!skip_text(p))
+            return false;
+        bool is_it = (size_t)(p->at - name) == n + 2 && memcmp(name + 1, key, n) == 0;
+        if (!skip_sign(p, ':'))
+            return false;
+        if (is_it)
+            return true;
+    } while (skip_value(p) && skip_sign(p, ','));
+    return false;
+}
+
 char *json_peek_text(const char *json, size_t len, const char *key) {
     struct place p = {json, json + len};
-    size_t n = strlen(key);
-    if (!skip_sign(&p, '{'))
+    return find(&p, key) ? read_text(&p) : NULL;
+}
+
+char *json_peek_json(const char *json, size_t len, const char *key) {
+    struct place p = {json, json + len};
+    if (!find(&p, key))
         return NULL;
-    do {
-        skip_blanks(&p);
-        const char *name = p.at;
-        if (!skip_text(&p))
-            return NULL;
-        bool is_it = (size_t)(p.at - name) == n + 2 && memcmp(name + 1, key, n) == 0;
-        if (!skip_sign(&p, ':'))
-            return NULL;
-        if (is_it)
-            return read_text(&p);
-    } while (skip_value(&p) && skip_sign(&p, ','));
-    return NULL;
+    skip_blanks(&p);
+    const char *from = p.at;
+    return skip_value(&p) ? mem_strndup(from, (size_t)(p.at - from)) : NULL;
 }

@@ -27,6 +27,15 @@ bool controller_is_closing(struct controller *k) {
     return closing;
 }
 
+/* A question here waits for a model that another node holds asleep: that one hears of it at
+ * once. */
+static void call_owner(struct controller *k, struct replica_run *r) {
+    bool calls = r->known_asleep && !r->asleep && r->use.n_now > 0;
+    if (calls && !r->calls)
+        k->gossip_s = 0;
+    r->calls = calls;
+}
+
 static void do_all(struct controller *k, bool settled, double now) {
     for (struct replica_run *r = k->runs; r != NULL; r = r->next) {
         controller_keep_port(k, r, now);
@@ -37,7 +46,14 @@ static void do_all(struct controller *k, bool settled, double now) {
         }
         controller_find_model(k, r, now);
         controller_fetch_model(k, r, now);
-        if (controller_may_begin(r, settled, now))
+        call_owner(k, r);
+        if (r->asleep)
+            controller_stay_asleep(k, r, now);
+        else if (!controller_may_begin(r, settled, now))
+            continue;
+        else if (r->known_asleep && r->questions == 0)
+            controller_take_over_asleep(r);
+        else
             controller_begin_serving(k, r, now);
     }
 }
@@ -51,7 +67,7 @@ static enum run_state state_of(const struct replica_run *r) {
     case REPLICA_STOPPING:
         return r->joining ? RUN_STARTING : RUN_STOPPING;
     default:
-        return r->failures > 0 ? RUN_FAILED : RUN_WAITING;
+        return r->asleep ? RUN_ASLEEP : r->failures > 0 ? RUN_FAILED : RUN_WAITING;
     }
 }
 
@@ -59,7 +75,9 @@ static enum run_state state_of(const struct replica_run *r) {
 static bool report_one(const struct replica_run *r, double now, struct node_report *out) {
     bool idle = r->replica.state == REPLICA_IDLE;
     bool listens = r->replica.state == REPLICA_LISTENING;
-    bool runs_it = !idle && (r->replica.state != REPLICA_STOPPING || r->joining);
+    bool runs_it =
+        r->asleep ||
+        (!idle && (r->replica.state != REPLICA_STOPPING || r->joining || r->sleeping));
     struct run_report *run = report_add_run(out, r->name);
     if (run == NULL)
         return false;
@@ -71,14 +89,14 @@ static bool report_one(const struct replica_run *r, double now, struct node_repo
     run->term = runs_it ? r->term : 0;
     run->ranks = r->n_ranks;
     run->failures = r->failures;
-    run->port = listens ? r->replica.port : 0;
+    run->port = listens || r->sleeping ? r->replica.port : 0;
     run->requests = r->route != NULL ? gateway_n_passing(r->route) : 0;
     run->copying = r->fetch != NULL;
     run->answers = r->route != NULL && *r->target != '\0' && r->port_version == r->version;
     run->memory = mem_total();
     return report_set_text(&run->closed, r->port_err.text) &&
            report_set_text(&run->sentence, listens ? r->port_err.text : r->replica.last) &&
-           controller_say_standby(r, now, run);
+           controller_say_sleep(r, now, run) && controller_say_standby(r, now, run);
 }
 
 static bool report_all(const struct controller *k, double now, struct node_report *out) {
@@ -107,6 +125,21 @@ static json_t *say_copy(const struct replica_run *r) {
                      known ? json_real(left / f.rate) : json_null());
 }
 
+/* What stays true of a server that has ended: its model, and what was measured when it began. */
+static json_t *say_asleep(const json_t *told) {
+    static const char *const kept[] = {"layers", "heads", "context", "candidates"};
+    const json_t *its = json_array_get(json_object_get(told, "deployments"), 0);
+    json_t *nodes = json_array(), *node, *facts = json_object();
+    size_t i;
+    json_array_foreach(json_object_get(told, "nodes"), i, node) {
+        json_array_append_new(nodes, json_pack("{s:O}", "name", json_object_get(node, "name")));
+    }
+    for (i = 0; i < ARRAY_LEN(kept); i++)
+        if (json_object_get(its, kept[i]) != NULL)
+            json_object_set(facts, kept[i], json_object_get(its, kept[i]));
+    return json_pack("{s:o, s:[], s:[o]}", "nodes", nodes, "links", "deployments", facts);
+}
+
 /* What is under way, for who looks at the cluster. */
 static json_t *say_doings(const struct controller *k) {
     json_t *copies = json_array(), *servers = json_object();
@@ -115,6 +148,8 @@ static json_t *say_doings(const struct controller *k) {
             json_array_append_new(copies, say_copy(r));
         if (r->told != NULL && r->replica.state == REPLICA_LISTENING)
             json_object_set(servers, r->name, r->told);
+        else if (r->told != NULL && r->asleep)
+            json_object_set_new(servers, r->name, say_asleep(r->told));
     }
     return json_pack("{s:o, s:o}", "copies", copies, "servers", servers);
 }

@@ -4,18 +4,20 @@
  *
  *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls",
  *                                  "nodes", "state", "node", "sentence", "silent", "standby",
- *                                  "absent"}], "present": [names of nodes]}
+ *                                  "idle_s", "unloads", "absent"}], "present": [names of nodes]}
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
  *     GET  /v1/cluster             the whole cluster, as at a deployment's port
  *     GET  /v1/cluster/self        among nodes: what one tells of itself (overview.h)
  *
- *   state    "listening", "starting", "stopping", "failed", "waiting"
+ *   state    "listening", "starting", "stopping", "failed", "waiting", "asleep"
  *   id       identifies the request that put it up
  *   silent   the nodes that do not answer at the port, and why ("": not yet)
  *   standby  by node, {"reason", "sentence"}: "": it could serve it; otherwise "missing",
  *            "copying", "damaged", "different", "disk", "memory", "failed"
+ *   idle_s   for how long it may go unasked before it is unloaded, in seconds; null: for ever
+ *   unloads  when that would happen, Unix time
  *   absent   the words of "nodes" that match no node present
  *
  * A child, `lockstep serve`, serves a deployment. It ends with the node and listens on a port

@@ -96,6 +96,21 @@ static void look_at_keys(struct asker *a, const struct http_request *r) {
     pthread_mutex_unlock(&k->lock);
 }
 
+bool controller_may_ask(void *user, const struct http_request *r, const char *deployment) {
+    struct controller *k = user;
+    pthread_mutex_lock(&k->lock);
+    const struct deployment *one = deployments_find(&k->list, deployment);
+    const char *keys = one != NULL && one->up ? deployment_file(one, "api-key-file") : NULL;
+    bool may = one != NULL && one->up && (keys == NULL || is_one_of(http_shown_key(r), keys));
+    pthread_mutex_unlock(&k->lock);
+    return may;
+}
+
+void controller_wake(void *user) {
+    struct controller *k = user;
+    wake_ring(&k->wake);
+}
+
 /* From this very machine: no proxy stands between, and no page of another name has sent it. */
 static bool is_from_here(const struct http_request *r) {
     static const char *const proxied[] = {"Forwarded", "Via", "X-Forwarded-For", "X-Real-IP"};

@@ -568,10 +568,12 @@ static void find_peers(struct controller *k) {
 
 static void *ask_server(void *user) {
     struct replica_run *r = user;
+    double begun_s = clock_s();
     json_t *told = replica_ask(&r->replica);
     if (told != NULL) {
         json_decref(r->told);
         r->told = told;
+        r->told_s = begun_s;
     }
     return NULL;
 }

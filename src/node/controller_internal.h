@@ -6,6 +6,7 @@
  *     controller_copy.c      where is the model, and how is it copied here?
  *     controller_serve.c     starts and ends the server of a deployment that this node owns
  *     controller_layout.c    which nodes compute, if somebody has chosen them?
+ *     controller_sleep.c     ends a server that nobody asks, and starts it for a question
  *     controller_joiners.c   with which nodes does a server start, and which came later?
  *     controller_standby.c   could this node take over?
  *     controller_ports.c     opens the ports of the deployments
@@ -128,7 +129,20 @@ struct replica_run {
     char joiner[64];    /* one that is ready and was not; "": none, or more are to come soon */
     double joiner_s;    /* since when there is one; 0: none */
     double busy_s;      /* when a request was under way last, at any node */
-    bool joining;       /* its server ends, to start again with the nodes that have come */
+    struct gateway_use use;     /* of this node's port, at the last look */
+    int64_t questions, n_asked; /* of all nodes: that are under way; that there have been */
+    double used_s;              /* when one was under way last, or its server began to listen */
+    uint64_t used_term;         /* of that server */
+    uint64_t target_term;       /* of the server at `target`, or the last one there */
+    struct keep keep;           /* the latest that clients have said */
+    int64_t idle_ms;            /* for how long it may go unasked */
+    bool sleeping;              /* its server ends, to be asleep then */
+    bool asleep;                /* this node holds it: it serves no one until somebody asks */
+    bool calls;                 /* its questions here wait for its owner to hear of them */
+    bool known_asleep;          /* a node does, or did when one was last heard to have it */
+    int64_t slept;              /* since when, Unix time */
+    uint64_t slept_term;        /* in which term it was last */
+    bool joining;         /* its server ends, to start again with the nodes that have come */
     struct party joiners; /* they, from that beginning until it listens */
     struct party refused; /* those with which it did not begin */
     json_int_t running_version;
@@ -136,6 +150,7 @@ struct replica_run {
     int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
     pthread_t asking; /* the thread that asks its server for that */
     bool asked;
+    double told_s;    /* when it was asked for what follows */
     json_t *told;     /* what that server told last (GET /v1/cluster); owned; NULL: nothing */
     char placed[600]; /* the last news of it in the history */
     char server_name[64]; /* the node that serves it, or did last; "": none has */
@@ -298,6 +313,23 @@ bool controller_computes(const struct controller *k, const struct replica_run *r
 /* --parallel of its layout, which it has. */
 void controller_layout_words(const struct deployment *d, char *out, size_t size);
 
+/* ---- controller_sleep.c ---------------------------------------------------------------------- */
+
+/* Under the lock: what all nodes say of the questions to it, and of whether it is asleep. */
+void controller_look_at_sleep(const struct controller *k, struct replica_run *r, double now);
+/* When it would be unloaded, Unix time; 0: never, or it does not serve. */
+int64_t controller_unloads_at(const struct replica_run *r, double now);
+/* Of one whose server runs: whether to end it. */
+bool controller_is_time_to_sleep(const struct replica_run *r, double now);
+/* Its server has ended for that. */
+void controller_fall_asleep(struct controller *k, struct replica_run *r);
+/* Of one that is asleep: this node owns it from now on. */
+void controller_take_over_asleep(struct replica_run *r);
+/* Of one that this node holds asleep: whether it stays so. */
+void controller_stay_asleep(struct controller *k, struct replica_run *r, double now);
+/* False: no memory. */
+bool controller_say_sleep(const struct replica_run *r, double now, struct run_report *out);
+
 /* ---- controller_joiners.c -------------------------------------------------------------------- */
 
 /* Under the lock: notes which nodes could join those that serve it with this one. */
@@ -366,6 +398,9 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
 void controller_remember_keys(struct controller *k, const struct deployment *one);
 /* What is asked of the cluster at a deployment's port, as gateway_config's cluster. */
 void controller_answer_cluster(void *k, struct http_request *r, int port);
+/* gateway_config's may_ask and wake. */
+bool controller_may_ask(void *k, const struct http_request *r, const char *deployment);
+void controller_wake(void *k);
 
 /* ---- controller_speed.c ---------------------------------------------------------------------- */
 

@@ -134,6 +134,8 @@ static void follow(struct controller *k, struct replica_run *r, const struct dep
     r->refused.n = 0;
     r->failures = 0;
     r->served_content[0] = '\0';
+    r->keep = (struct keep){.term = 0};
+    r->known_asleep &= wanted != NULL && one->moved; /* it stays so, at another node */
     r->retry_s = r->find_s = r->fetch_s = r->read_s = 0;
 }
 
@@ -251,7 +253,7 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
         k->self,     k->name,
         r->term,     r->n_ranks,
         r->failures, controller_is_able(r, now) && r->replica.state == REPLICA_IDLE};
-    if (r->replica.state == REPLICA_LISTENING) {
+    if (r->replica.state == REPLICA_LISTENING || (r->sleeping && r->replica.port > 0)) {
         hosts[n_listening] = "127.0.0.1";
         ports[n_listening] = r->replica.port;
         listening[n_listening++] = all[n];
@@ -261,6 +263,8 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
     if (best < n_listening)
         snprintf(r->server_name, sizeof r->server_name, "%s", listening[best].name);
     if (best < n_listening)
+        r->target_term = listening[best].term;
+    if (best < n_listening)
         set_target(r, hosts[best], ports[best], listening[best].node, listening[best].term);
     r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n &&
               !is_still_held(k, r);
@@ -268,6 +272,7 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
     look_at_standbys(k, r, best < n_listening ? listening[best].node : NULL);
     controller_look_for_joiners(k, r, now);
     look_for_requests(k, r, now);
+    controller_look_at_sleep(k, r, now);
 }
 
 static bool is_here(const struct controller *k, const char *name) {

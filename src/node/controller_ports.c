@@ -35,6 +35,8 @@ static void port_open(struct controller *k, struct port *p, const char *name, do
                                            deployment_file(p->deployment, "tls-cert"),
                                        .tls_key_pem = deployment_file(p->deployment, "tls-key"),
                                        .cluster = controller_answer_cluster,
+                                       .may_ask = controller_may_ask,
+                                       .wake = controller_wake,
                                        .user = k};
     if (p->gateway != NULL || now < p->retry_s)
         return;
@@ -89,6 +91,16 @@ static bool stays_at_port(const struct replica_run *r) {
            deployments_may_share_port(r->port->deployment, r->wanted);
 }
 
+static void add_route(struct replica_run *r) {
+    const char *keys = deployment_file(r->wanted, "api-key-file");
+    char *first = keys != NULL ? mem_strndup(keys, strcspn(keys, "\n")) : NULL;
+    r->route = gateway_add(r->port->gateway, r->name, r->wanted->model.name, r->wanted->since);
+    r->use = (struct gateway_use){0};
+    if (r->route != NULL)
+        gateway_keep(r->route, first);
+    mem_free(first);
+}
+
 void controller_keep_port(struct controller *k, struct replica_run *r, double now) {
     if (r->wanted != NULL && r->port_version != r->version && stays_at_port(r))
         r->port_version = r->version;
@@ -105,8 +117,11 @@ void controller_keep_port(struct controller *k, struct replica_run *r, double no
     port_open(k, r->port, r->name, now);
     r->port_err = r->port->err;
     if (r->route == NULL && r->port->gateway != NULL)
-        r->route =
-            gateway_add(r->port->gateway, r->name, r->wanted->model.name, r->wanted->since);
+        add_route(r);
+    if (r->route != NULL) {
+        gateway_sleep(r->route, r->known_asleep ? r->slept : 0);
+        gateway_expire(r->route, controller_unloads_at(r, now));
+    }
     if (r->route != NULL)
         gateway_name(r->route, r->server_name, r->coming);
     if (r->route != NULL)

@@ -103,6 +103,8 @@ static json_t *describe(const struct controller *k, const struct deployment *one
         "model_bytes", (json_int_t)one->model.bytes, "port", (json_int_t)one->port, "tls",
         one->tls, "state", run_state_name(RUN_WAITING), "node", "sentence",
         is_model_somewhere(k, one->name) ? "" : "its model is on no node that is there");
+    const struct run_report *mine = report_of(&k->self_report, one->name);
+    bool known = str_eq(mine->id, d.id);
     describe_node(&d, k->name, &k->self_report);
     for (size_t i = 0; i < k->n_others; i++)
         describe_node(&d, k->others[i].name, &k->others[i].report);
@@ -111,6 +113,11 @@ static json_t *describe(const struct controller *k, const struct deployment *one
     json_object_set_new(d.out, "layout", layout_of(one));
     json_object_set_new(d.out, "since",
                         one->since > 0 ? json_integer(one->since) : json_null());
+    json_object_set_new(d.out, "idle_s",
+                        mine->idle_ms >= 0 && known ? json_real((double)mine->idle_ms * 1e-3)
+                                                    : json_null());
+    json_object_set_new(d.out, "unloads",
+                        mine->unloads > 0 && known ? json_integer(mine->unloads) : json_null());
     json_object_set_new(d.out, "absent", absent_of(k, one->nodes));
     json_object_set_new(d.out, "silent", d.silent);
     json_object_set_new(d.out, "standby", d.standby);

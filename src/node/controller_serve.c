@@ -127,6 +127,9 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
         log_info("%s: %s has come: starting again, with it", r->name, r->joiner);
         r->joining = true;
         replica_stop(&r->replica);
+    } else if (!stopping && controller_is_time_to_sleep(r, now)) {
+        r->sleeping = true;
+        replica_stop(&r->replica);
     }
     if (!replica_look(&r->replica, r->name)) {
         if (r->replica.state == REPLICA_LISTENING && !listened)
@@ -140,7 +143,11 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
         controller_begin_serving(k, r, now);
         return;
     }
-    r->joining = false;
+    if (r->sleeping && r->mine && r->running_version == r->version) {
+        controller_fall_asleep(k, r);
+        return;
+    }
+    r->joining = r->sleeping = false;
     r->term = 0;
     controller_forget_model(r); /* it may be gone, and that be the cause */
     r->find_s = now;

@@ -149,7 +149,7 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
         [LACK_DAMAGED] = STANDBY_DAMAGED,
         [LACK_DISK] = STANDBY_DISK,
     };
-    if (r->wanted == NULL || !r->named || r->replica.state != REPLICA_IDLE)
+    if (r->wanted == NULL || !r->named || r->replica.state != REPLICA_IDLE || r->asleep)
         return true; /* STANDBY_NONE: it serves, or never would */
     if (r->fetch != NULL)
         return say(out, STANDBY_COPYING, "its copy of the model is under way");

@@ -1,6 +1,7 @@
 /* report.c: writes and reads a node's report: the deployments that it runs or could serve. */
 #include "node/report.h"
 
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/sentence.h"
@@ -18,7 +19,7 @@
 
 static const char *const states[RUN_N_STATES] = {
     [RUN_WAITING] = "waiting",   [RUN_STARTING] = "starting", [RUN_LISTENING] = "listening",
-    [RUN_STOPPING] = "stopping", [RUN_FAILED] = "failed",
+    [RUN_STOPPING] = "stopping", [RUN_FAILED] = "failed",     [RUN_ASLEEP] = "asleep",
 };
 static const char *const reasons[STANDBY_N] = {
     [STANDBY_READY] = "",
@@ -141,6 +142,13 @@ static bool read_standby(struct run_report *run, const json_t *standby) {
     return report_set_text(&run->standby_sentence, json_string_value(sentence));
 }
 
+static void read_keep(struct keep *out, const json_t *keep) {
+    json_int_t ms = json_integer_value(json_object_get(keep, "ms"));
+    out->term = (uint64_t)number(keep, "term", 1, TERM_MAX - 1);
+    out->at_ms = number(keep, "at", 1, TERM_MAX);
+    out->ms = ms >= 0 && ms <= DURATION_MAX_MS ? ms : DURATION_NEVER;
+}
+
 static bool read_run(struct node_report *out, const char *name, const json_t *said) {
     struct run_report *run = report_add_run(out, name);
     if (run == NULL)
@@ -156,6 +164,10 @@ static bool read_run(struct node_report *out, const char *name, const json_t *sa
     run->failures = (int)number(said, "failures", 0, INT_MAX);
     run->port = (int)number(said, "port", 1, UINT16_MAX);
     run->requests = number(said, "requests", 0, INT_MAX);
+    run->questions = number(said, "questions", 0, INT_MAX);
+    run->asked = number(said, "asked", 0, TERM_MAX);
+    run->slept = number(said, "slept", 1, TERM_MAX);
+    read_keep(&run->keep, json_object_get(said, "keep"));
     run->memory = (uint64_t)number(said, "memory", 0, TERM_MAX);
     snprintf(run->id, sizeof run->id, "%s", json_text(said, "id"));
     if (strlen(json_text(said, "content")) == sizeof run->content - 1)
@@ -206,15 +218,29 @@ json_t *report_standby_json(const struct run_report *run) {
                            run->standby_sentence);
 }
 
+/* What few of them have. */
+static void add_sleep(json_t *o, const struct run_report *run) {
+    if (run->slept > 0)
+        json_object_set_new(o, "slept", json_integer(run->slept));
+    if (run->keep.term > 0)
+        json_object_set_new(o, "keep",
+                            json_pack("{s:I, s:I, s:I}", "term", (json_int_t)run->keep.term,
+                                      "at", (json_int_t)run->keep.at_ms, "ms",
+                                      (json_int_t)run->keep.ms));
+}
+
 static json_t *run_json(const struct run_report *run) {
-    return json_pack(
-        "{s:s, s:b, s:I, s:s*, s:I, s:i, s:i, s:i, s:I, s:b, s:b, s:s, s:s, s:s, s:I, s:o}",
+    json_t *o = json_pack(
+        "{s:s, s:b, s:I, s:s*, s:I, s:i, s:i, s:i, s:I, s:I, s:I, s:b, s:b, s:s, s:s, s:s, s:I, s:o}",
         "id", run->id, "named", run->named, "version", run->version, "state",
         run_state_name(run->state), "term", (json_int_t)run->term, "ranks", run->ranks,
         "failures", run->failures, "port", run->port, "requests", (json_int_t)run->requests,
-        "copying", run->copying, "answers", run->answers, "closed", run->closed, "sentence",
-        run->sentence, "content", run->content, "memory", (json_int_t)run->memory, "standby",
+        "questions", (json_int_t)run->questions, "asked", (json_int_t)run->asked, "copying",
+        run->copying, "answers", run->answers, "closed", run->closed, "sentence", run->sentence,
+        "content", run->content, "memory", (json_int_t)run->memory, "standby",
         report_standby_json(run));
+    add_sleep(o, run);
+    return o;
 }
 
 json_t *report_runs_json(const struct node_report *r) {

@@ -4,8 +4,8 @@
  *
  * "runs": {name of a deployment: {"id", "named", "version", "state", "term", "ranks",
  * "failures", "port", "requests", "copying", "answers", "closed", "sentence", "content",
- * "memory", "standby"}}; "able": {name: port}. A field that is missing or has another type is
- * 0, false or "" here. */
+ * "memory", "standby", "questions", "asked", "slept", "keep"}}; "able": {name: port}. A field that
+ * is missing or has another type is 0, false or "" here. */
 #ifndef LOCKSTEP_NODE_REPORT_H
 #define LOCKSTEP_NODE_REPORT_H
 
@@ -27,6 +27,7 @@ enum run_state {
     RUN_LISTENING,
     RUN_STOPPING,
     RUN_FAILED,
+    RUN_ASLEEP, /* its server has ended since nobody asked; a question starts it (node/sleep.h) */
     RUN_N_STATES
 };
 const char *run_state_name(enum run_state s); /* "waiting"...; NULL: RUN_UNKNOWN */
@@ -45,6 +46,13 @@ enum standby {
     STANDBY_N
 };
 
+/* For how long a model stays loaded that nobody asks, as a client has said it. */
+struct keep {
+    uint64_t term; /* of the server that was asked; 0: no client has said anything */
+    int64_t at_ms; /* when, Unix time: the latest one counts */
+    int64_t ms;    /* DURATION_NEVER: always */
+};
+
 /* What it does for one deployment. */
 struct run_report {
     char name[REPORT_NAME_BYTES];
@@ -56,8 +64,15 @@ struct run_report {
     int ranks, failures;
     int port; /* where its server listens; 0: nowhere */
     int64_t requests;
-    bool copying; /* a copy of the model is on its way there */
-    bool answers; /* it answers at the deployment's port, for the node that serves */
+    bool copying;      /* a copy of the model is on its way there */
+    bool answers;      /* it answers at the deployment's port, for the node that serves */
+    int64_t questions; /* of requests under way there, those that need the model */
+    int64_t asked;     /* how many of them there have been */
+    int64_t slept;     /* RUN_ASLEEP: since when, Unix time */
+    struct keep keep;  /* as far as it knows */
+    /* Of this node, and not told to others: */
+    int64_t idle_ms; /* sleep_idle_ms() */
+    int64_t unloads; /* when it would be unloaded, Unix time; 0: never, or it does not serve */
     uint64_t memory;
     char content[REPORT_CONTENT_BYTES]; /* digest of its copy; "": not known */
     enum standby standby;

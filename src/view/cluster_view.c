@@ -283,6 +283,7 @@ static void show_all_of_nodes(struct canvas *c, const json_t *cluster) {
 static enum style state_style(const json_t *d) {
     return is_state(d, "listening") ? STYLE_GOOD
            : is_state(d, "failed")  ? STYLE_BAD
+           : is_state(d, "asleep")  ? STYLE_DIM
                                     : STYLE_WARN;
 }
 
@@ -419,13 +420,16 @@ static void show_all_of_models(struct canvas *c, const json_t *cluster) {
     json_t *one;
     char age[16], bytes[32];
     EACH(one, cluster, "deployments") {
-        double since = view_number(one, "since");
+        double since = view_number(one, "since"), unloads = view_number(one, "unloads");
         show_models_head(c);
         show_model(c, cluster, one);
         canvas_put(c, STYLE_DIM, "  %s, %s, port %.0f, up for %s", json_text(one, "model"),
                    view_bytes(view_deployment_bytes(cluster, json_text(one, "name")), bytes),
                    MAX(view_number(one, "port"), 0),
                    view_age(since > 0 && now >= since ? now - since : -1, age));
+        if (unloads > 0)
+            canvas_put(c, STYLE_DIM, ", unloaded in %s without a question",
+                       view_age(MAX(unloads - now, 0), age));
         canvas_end_line(c);
         if (*json_text(one, "sentence") != '\0') {
             canvas_put(c, state_style(one), "  %s", json_text(one, "sentence"));

@@ -130,12 +130,16 @@ enum status servers_here(struct server_here **out, size_t *n, const char *key,
     return st;
 }
 
+bool server_here_answers(const char *state) {
+    return *state == '\0' || str_eq(state, "listening") || str_eq(state, "asleep");
+}
+
 /* ---- one of a name ------------------------------------------------------------------------- */
 
 static bool is_it(const json_t *one, const char *word, const char *name) {
     const char *its = json_text(one, "name"), *file = json_text(one, "model");
     return (str_eq(its, word) || str_eq(its, name) || str_eq(file, name)) &&
-           str_eq(json_text(one, "state"), "listening") &&
+           server_here_answers(json_text(one, "state")) &&
            !json_is_true(json_object_get(one, "tls"));
 }
 

@@ -22,4 +22,7 @@ enum status servers_here(struct server_here **out, size_t *n, const char *key, s
 /* One that answers, and has the model that is `word` on the command line. False: none. */
 bool servers_here_find(struct server_here *out, const char *word, const char *key);
 
+/* Does one of that state answer a question? One that is asleep is loaded for it. */
+bool server_here_answers(const char *state);
+
 #endif

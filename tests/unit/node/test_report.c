@@ -34,20 +34,29 @@ static struct node_report read_report(const char *runs, const char *able) {
 static const char two_runs[] =
     "{\"z\": {\"id\": \"" ID "\", \"named\": true, \"version\": 1795000000, "
     "\"state\": \"listening\", \"term\": 3, \"ranks\": 2, \"failures\": 0, \"port\": 40000, "
-    "\"requests\": 1, \"copying\": false, \"answers\": true, \"closed\": \"\", "
+    "\"requests\": 1, \"questions\": 2, \"asked\": 17, \"copying\": false, \"answers\": true, \"closed\": \"\", "
     "\"sentence\": \"\", \"content\": \"" CONTENT "\", \"memory\": 68719476736, "
     "\"standby\": null}, "
     "\"a\": {\"id\": \"" ID "\", \"named\": false, \"version\": 7, \"state\": \"failed\", "
     "\"term\": 0, \"ranks\": 0, \"failures\": 5, \"port\": 0, \"requests\": 0, "
+    "\"questions\": 0, \"asked\": 0, "
     "\"copying\": true, \"answers\": false, \"closed\": \"the port is taken\", "
     "\"sentence\": \"rank 1 is gone\", \"content\": \"\", \"memory\": 1, "
-    "\"standby\": {\"reason\": \"memory\", \"sentence\": \"there is no room\"}}}";
+    "\"standby\": {\"reason\": \"memory\", \"sentence\": \"there is no room\"}}, "
+    "\"s\": {\"id\": \"" ID "\", \"named\": true, \"version\": 7, \"state\": \"asleep\", "
+    "\"term\": 4, \"ranks\": 0, \"failures\": 0, \"port\": 0, \"requests\": 0, "
+    "\"questions\": 0, \"asked\": 3, \"copying\": false, \"answers\": false, \"closed\": \"\", "
+    "\"sentence\": \"\", \"content\": \"\", \"memory\": 1, \"standby\": null, "
+    "\"slept\": 1795000000, "
+    "\"keep\": {\"term\": 4, \"at\": 1795000000123, \"ms\": -1}}}";
 
 /* What was heard, field by field; and told on, it is the same JSON. */
 static void a_report_is_read_and_told(void **state) {
     (void)state;
     struct node_report r = read_report(two_runs, "{\"z\": 7343, \"a\": 0}");
-    const struct run_report *z = report_run(&r, "z"), *a = report_run(&r, "a");
+    const struct run_report *z = report_run(&r, "z"), *a = report_run(&r, "a"),
+                            *s = report_run(&r, "s");
+    assert_non_null(s);
     assert_non_null(z);
     assert_non_null(a);
     assert_string_equal(z->id, ID);
@@ -60,6 +69,14 @@ static void a_report_is_read_and_told(void **state) {
     assert_int_equal(z->memory, 68719476736);
     assert_string_equal(z->content, CONTENT);
     assert_int_equal(z->standby, STANDBY_NONE);
+    assert_int_equal(z->questions, 2);
+    assert_int_equal(z->asked, 17);
+    assert_int_equal(z->keep.term, 0);
+    assert_int_equal(s->state, RUN_ASLEEP);
+    assert_int_equal(s->slept, 1795000000);
+    assert_int_equal(s->keep.term, 4);
+    assert_int_equal(s->keep.at_ms, 1795000000123);
+    assert_int_equal(s->keep.ms, -1);
     assert_int_equal(a->state, RUN_FAILED);
     assert_int_equal(a->failures, 5);
     assert_true(a->copying);
