@@ -1,5 +1,5 @@
-/* gateway_kept.c: asks a server, as soon as it serves, what it says of its model in lists, and keeps
- * that for the time when the model is asleep. */
+/* gateway_kept.c: asks a server, as soon as it serves, what it says of its model in lists, and
+ * keeps that for the time when the model is asleep. */
 #include "gateway/gateway_internal.h"
 
 #include "base/buf.h"
