@@ -285,7 +285,8 @@ static void what_a_server_said_is_kept(void **state) {
     expect(&p, "/api/ps", NULL, 200, "\"expires_at\":\"2026-11-18T11:06:40Z\"");
     gateway_expire(p.m, 0);
     expect(&p, "/api/ps", NULL, 200, "\"expires_at\":\"9999\"");
-    for (uint64_t end = clock_ns() + LIMIT_NS; n_props == 0; poll(NULL, 0, 5)) /* a thread asks */
+    for (uint64_t end = clock_ns() + LIMIT_NS; n_props == 0;
+         poll(NULL, 0, 5)) /* a thread asks */
         assert_true(clock_ns() < end);
     gateway_to(p.m, NULL, NULL);
     gateway_sleep(p.m, SLEPT);
