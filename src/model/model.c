@@ -404,8 +404,8 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
     want(lay, &m->att, n * m->ld_att, sizeof(float));
-    lay->inner = false;
     want(lay, &m->gates, n * m->ld_gates, sizeof(float));
+    lay->inner = false;
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
     want(lay, &m->microbatch_runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1,
          sizeof *m->microbatch_runs);

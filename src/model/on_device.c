@@ -76,11 +76,9 @@ void device_fixed_product(struct forward_pass *r, struct pool *pool, const struc
                           uint32_t segment, const struct acts *x, const float *bias) {
     struct model *m = r->m;
     const uint32_t n = r->step->n_tokens;
-    if (w->n_cols == 0)
-        forward_host(r, pool); /* which still has to read what is in acc */
     if (device_records(pool)) {
         if (w->n_cols == 0)
-            memset(r->acc, 0, n * m->ld_acc * sizeof *r->acc);
+            shaders_fixed_zero(m->shaders, r->acc, m->ld_acc, (uint32_t)m->ld_acc, n);
         else
             shaders_matmul_fixed(m->shaders, w, forward_act_for(x, w), r->acc, m->ld_acc,
                                  segment);

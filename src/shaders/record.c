@@ -143,6 +143,8 @@ static void lanes16(struct shaders *s, enum lanes16_op op, struct rows y, struct
         uint32_t ldy, ldx, stride, n, op;
         float eps;
     } push = {at(s, y.p), at(s, x.p), ld(y.ld), ld(x.ld), ld(stride), n, op, eps};
+    touches_floats(s, x.p, n, (size_t)n_heads * n_tokens);
+    touches_floats(s, y.p, n, (size_t)n_heads * n_tokens);
     RUN(s, SHADER_LANES16, push, n_heads, n_tokens);
 }
 
@@ -167,6 +169,8 @@ void shaders_row_squares(struct shaders *s, int64_t *sums, size_t ld_sums, struc
                          uint32_t head_dim, uint32_t n_heads, uint32_t n_tokens) {
     struct row_norm_push push = {at(s, x.p), at(s, sums), 0,       ld(x.ld), ld(ld_sums),
                                  head_dim,   n_heads,     SQUARES, 0,        0};
+    touches_floats(s, x.p, (size_t)n_heads * head_dim, n_tokens);
+    touches(s, sums, 1, sizeof *sums, n_tokens);
     RUN(s, SHADER_ROW_NORM, push, n_tokens, 1);
 }
 
@@ -174,6 +178,9 @@ void shaders_row_norm(struct shaders *s, struct rows x, const int64_t *sums, siz
                       const float *w, uint32_t n, float count, uint32_t n_tokens, float eps) {
     struct row_norm_push push = {at(s, x.p), at(s, sums), at(s, w), ld(x.ld), ld(ld_sums),
                                  n,          1,           NORM,     count,    eps};
+    touches_floats(s, x.p, n, n_tokens);
+    touches(s, sums, 1, sizeof *sums, n_tokens);
+    touches_floats(s, w, n, n_tokens);
     RUN(s, SHADER_ROW_NORM, push, n_tokens, 1);
 }
 
@@ -323,6 +330,10 @@ static void heads(struct shaders *s, enum heads_op op, const struct shaders_head
         uint32_t ldx, ld_by, stride, stride_by, n, op;
     } push = {at(s, h->x.p), at(s, by),     ld(h->x.ld), ld(ld_by),
               ld(h->stride), ld(stride_by), h->dim,      op};
+    touches_floats(s, h->x.p, (size_t)h->n_heads * h->dim, h->n_tokens);
+    touches_floats(s, by,
+                   op == SCALE_HEADS ? 1 : h->n_heads * (op == GATE_HEADS ? 1 : (size_t)h->dim),
+                   h->n_tokens);
     if (h->n_heads != 0)
         device_run(s->d, s->kernels[SHADER_HEADS], &push, sizeof push,
                    (uint32_t)div_up(h->dim, 64), h->n_heads, h->n_tokens);

@@ -43,6 +43,8 @@ if [ -e "$mixture" ]; then # the device chooses the experts: as a dense model, w
     expect "a mixture" 1 $((26 * 2 + 4)) $((12 * 80 + 4 * 288 + 2 * (8 * 32 + 48))) "$mixture" --device "$device"
     expect "a mixture beside a processor" 5 $((26 * 2 + 3)) - "$mixture" --parallel tensor --split 1,1 --device "$device,cpu"
 fi
+grows=$SHARED_DIR/golden/logits/mistral3.gguf # 3 layers of 48, with 288 tokens and heads of 32: what queries grow by
+[ ! -e "$grows" ] || expect "queries that grow" 1 - $((12 * 48 + 4 * 288 + 3 * (8 * 32 + 48 + 4))) "$grows" --device "$device"
 
 # What plan predicts is what they ask for.
 unset LOCKSTEP_DEVICE_WITHOUT
