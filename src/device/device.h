@@ -45,6 +45,7 @@ device_kind_name(enum device_kind k); /* "discrete", "integrated", "software", "
 /* Of the environment, for tests (settings.c): LOCKSTEP_DEVICE_LOST_AFTER=N, the N-th submission to
  * an open device ends as if the device were lost. LOCKSTEP_DEVICE_PROFILE=apple: the device lacks
  * what those lack, and flushes subnormals where it computes on the processor.
+ * LOCKSTEP_DEVICE_PIECE=N: device_max_map() is no more than N pages of 4096 bytes.
  * LOCKSTEP_DEVICE_FAULT: */
 enum device_fault_kind {
     DEVICE_FAULT_NONE,
@@ -94,6 +95,9 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
  * ends. */
 bool device_unmap(struct device *d, void *host);
 size_t device_max_map(const struct device *d);
+/* Bytes from `host` to the end of the range that it is in: a shader that has its address reads so
+ * far. */
+size_t device_reach(const struct device *d, const void *host);
 
 /* Where shaders find what is at `host`, anywhere within a mapped range; BUG_ON that it is in
  * none. */

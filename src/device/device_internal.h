@@ -91,6 +91,7 @@ struct device {
     unsigned long timeout_s;    /* 0: not told */
     uint64_t timeout_ns;
     unsigned long lost_after; /* submissions, for tests; 0: it is not lost by itself */
+    unsigned long piece_most; /* bytes, for tests; 0: as the driver says */
     struct device_fault fault;
     bool flushes; /* a software device's threads flush subnormals, for tests */
     struct device_counts counts;

@@ -186,9 +186,9 @@ enum status device_map(struct device *d, void *host, size_t bytes, enum device_p
     if (d->lost)
         return device_is_lost(d, err);
     BUG_ON(at < d->n_ranges && d->ranges[at].begin < range.end);
-    if (bytes > device_max_map(d))
-        return err_set(err, ST_BAD_INPUT, "%s: %zu bytes at once, where its driver takes %zu",
-                       d->physical.info.name, bytes, device_max_map(d));
+    if (bytes > d->physical.max_map)
+        return err_set(err, ST_BAD_INPUT, "%s: %zu bytes at once, where its driver takes %llu",
+                       d->physical.info.name, bytes, (unsigned long long)d->physical.max_map);
     if (!mem_reserve(&d->ranges, &d->cap_ranges, d->n_ranges + 1, sizeof *d->ranges))
         return err_set(err, ST_NO_MEMORY, "no memory for a list of mapped ranges");
     enum status st = ST_OK;
@@ -226,7 +226,8 @@ bool device_unmap(struct device *d, void *host) {
 }
 
 size_t device_max_map(const struct device *d) {
-    return (size_t)MIN(d->physical.max_map, (uint64_t)SIZE_MAX);
+    const uint64_t most = MIN(d->physical.max_map, (uint64_t)SIZE_MAX / PAGE * PAGE);
+    return (size_t)(d->piece_most != 0 ? MIN(most, (uint64_t)d->piece_most * PAGE) : most);
 }
 
 static const struct device_range *range_of(const struct device *d, const void *host) {
@@ -238,6 +239,10 @@ static const struct device_range *range_of(const struct device *d, const void *h
 uint64_t device_address(const struct device *d, const void *host) {
     const struct device_range *range = range_of(d, host);
     return range->address + ((uintptr_t)host - range->begin);
+}
+
+size_t device_reach(const struct device *d, const void *host) {
+    return range_of(d, host)->end - (uintptr_t)host;
 }
 
 void device_count_bus(struct device *d, const void *host, size_t bytes) {

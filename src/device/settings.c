@@ -92,6 +92,8 @@ enum status device_settings(struct device *d, struct err *err) {
     TRY(read_number(&d->timeout_s, "LOCKSTEP_DEVICE_TIMEOUT", "seconds", 86400, err));
     TRY(read_number(&d->lost_after, "LOCKSTEP_DEVICE_LOST_AFTER", "submissions", 1000000000,
                     err));
+    TRY(read_number(&d->piece_most, "LOCKSTEP_DEVICE_PIECE", "pages of 4096 bytes", 1000000000,
+                    err));
     TRY(read_fault(&d->fault, err));
     if (profile != NULL && i == ARRAY_LEN(profiles))
         return err_set(err, ST_BAD_INPUT, "LOCKSTEP_DEVICE_PROFILE is %.60s: expected apple",

@@ -7,6 +7,12 @@ static enum status too_large(struct err *err) {
     return err_set(err, ST_NO_MEMORY, "such a KV cache does not fit the address space");
 }
 
+/* Where the pages of the second kind begin: where a device may take them. */
+static size_t second_kind(const struct kv_cache *kv) {
+    return kv->kind_bytes[1] != 0 ? round_up(kv->kind_bytes[0], PIECES_PAGE)
+                                  : kv->kind_bytes[0];
+}
+
 static enum status count_bytes(struct kv_cache *kv, const struct kv_keep *keeps,
                                struct err *err) {
     for (uint32_t i = 0; i < kv->n_layers; i++) {
@@ -20,6 +26,7 @@ static enum status count_bytes(struct kv_cache *kv, const struct kv_keep *keeps,
         kv->kind_bytes[kind] += bytes;
         kv->data_bytes += bytes;
     }
+    kv->data_bytes = second_kind(kv) + kv->kind_bytes[1];
     return ST_OK;
 }
 
@@ -28,8 +35,8 @@ static void lay_out(struct kv_cache *kv, const struct kv_keep *keeps) {
         if (keeps[i].kind != KV_NONE)
             kv->strides[keeps[i].kind] += kv_page_bytes(&keeps[i].shape);
     uint8_t *at[KV_KINDS];
-    for (int k = 0; k < KV_KINDS; k++)
-        at[k] = kv->kinds[k] = k == 0 ? kv->data : kv->kinds[k - 1] + kv->kind_bytes[k - 1];
+    at[0] = kv->kinds[0] = kv->data;
+    at[1] = kv->kinds[1] = kv->data + second_kind(kv);
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         const enum kv_kind kind = keeps[i].kind;
         if (kind == KV_NONE)

@@ -11,6 +11,7 @@
 #ifndef LOCKSTEP_MODEL_KV_CACHE_H
 #define LOCKSTEP_MODEL_KV_CACHE_H
 
+#include "base/pieces.h"
 #include "base/status.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
@@ -35,11 +36,14 @@ struct kv_layer {
 struct kv_cache {
     uint32_t n_layers, n_pages[KV_KINDS];
     uint8_t *data;            /* owned: the kinds in turn */
-    uint8_t *kinds[KV_KINDS]; /* into data: the first page of each kind */
+    uint8_t *kinds[KV_KINDS]; /* into data: the first page of each kind; of whole pages */
     size_t strides[KV_KINDS]; /* bytes of a page, all its layers; 0: no layer is of this kind */
     struct kv_layer *layers;  /* owned: [n_layers] */
-    size_t data_bytes, kind_bytes[KV_KINDS];
+    size_t data_bytes, kind_bytes[KV_KINDS]; /* what lies between the kinds is not counted */
 };
+static inline size_t kv_bytes(const struct kv_cache *kv) {
+    return kv->kind_bytes[KV_WHOLE] + kv->kind_bytes[KV_WINDOW];
+}
 
 /* keeps [n_layers] */
 enum status kv_open(struct kv_cache *kv, const struct kv_keep *keeps, uint32_t n_layers,

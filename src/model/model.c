@@ -13,8 +13,8 @@
 
 /* One buffer of the block: where its pointer goes and how large it is. */
 struct buffer {
-    void *dst; /* void ** in disguise */
-    size_t bytes;
+    void *dst;        /* void ** in disguise */
+    size_t bytes, at; /* place() says where */
     bool inner;
 };
 
@@ -32,7 +32,7 @@ static void want(struct layout *lay, void *dst, size_t n, size_t size) {
         return;
     }
     size_t bytes = round_up(n * size, CACHE_LINE);
-    lay->list[lay->n++] = (struct buffer){dst, bytes, lay->inner};
+    lay->list[lay->n++] = (struct buffer){dst, bytes, 0, lay->inner};
     lay->total += bytes;
     lay->inner_total += lay->inner ? bytes : 0;
 }
@@ -449,31 +449,35 @@ static void alloc_outputs(struct model *m, struct layout *lay) {
              sizeof(float));
 }
 
-/* The inner buffers, or the others, from `at` on. */
-static void place_part(const struct layout *lay, bool inner, uint8_t *at) {
-    for (size_t i = 0; i < lay->n; i++) {
-        if (lay->list[i].inner != inner)
-            continue;
-        if (lay->list[i].bytes != 0) /* an empty buffer stays NULL */
-            memcpy(lay->list[i].dst, &at, sizeof at);
-        at += lay->list[i].bytes;
-    }
+/* Places for the inner buffers, or the others. */
+static bool place_part(struct pieces *p, const struct layout *lay, bool inner) {
+    bool placed = true;
+    for (struct buffer *b = lay->list; b < lay->list + lay->n && placed; b++)
+        if (b->inner == inner && b->bytes != 0)
+            placed = pieces_take(p, b->bytes, 0, &b->at);
+    return placed;
 }
 
 /* The inner buffers are whole pages. */
 static size_t layout_bytes(const struct layout *lay) {
-    return round_up(lay->inner_total, WEIGHTS_PAGE) + lay->total - lay->inner_total;
+    return round_up(lay->inner_total, PIECES_PAGE) + lay->total - lay->inner_total;
 }
 
 static enum status place(struct model *m, const struct layout *lay, struct err *err) {
-    m->inner_bytes = round_up(lay->inner_total, WEIGHTS_PAGE);
-    m->block_bytes = layout_bytes(lay);
-    m->block = mem_huge_alloc(m->block_bytes);
+    struct pieces *inner = &m->on_device.inner, *others = &m->on_device.others;
+    inner->most = others->most = device_piece_most(m);
+    bool placed = place_part(inner, lay, true) && place_part(others, lay, false);
+    m->inner_bytes = round_up(inner->total, PIECES_PAGE);
+    m->block_bytes = m->inner_bytes + others->total;
+    m->block = placed ? mem_huge_alloc(m->block_bytes) : NULL;
     if (m->block == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for step buffers of %.1f MB",
                        (double)m->block_bytes * 1e-6);
-    place_part(lay, true, m->block);
-    place_part(lay, false, m->block + m->inner_bytes);
+    for (const struct buffer *b = lay->list; b < lay->list + lay->n; b++) {
+        uint8_t *at = m->block + (b->inner ? 0 : m->inner_bytes) + b->at;
+        if (b->bytes != 0) /* an empty buffer stays NULL */
+            memcpy(b->dst, &at, sizeof at);
+    }
     return ST_OK;
 }
 
@@ -669,8 +673,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     m->k = kernels;
     m->shaders = cfg->shaders;
     m->f = f;
-    enum status st = weights_load(&m->w, g, hp, m->share, cfg->source, pool, cfg->progress,
-                                  cfg->progress_user, err);
+    enum status st = weights_load(&m->w, g, hp, m->share, cfg->source, device_piece_most(m),
+                                  pool, cfg->progress, cfg->progress_user, err);
     m->cfg.source = NULL; /* borrowed for the loading */
     if (st == ST_OK)
         st = gguf_check_intact(g, err);

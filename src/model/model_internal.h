@@ -209,6 +209,7 @@ struct device_buffers {
     struct shaders_matrix *matrices;
     float *routing;
     struct choice *choices;
+    struct pieces inner, others; /* of the model's block */
     void **mapped; /* owned: [n_mapped] what the device knows of this rank's memory */
     size_t n_mapped, cap_mapped;
     struct device_counts counted; /* what is in times, or was before the first step */

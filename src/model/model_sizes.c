@@ -104,7 +104,7 @@ uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, ui
 }
 
 size_t model_kv_bytes(const struct model *m) {
-    return m->kv.data_bytes + m->index.kv.data_bytes + m->compressed.kv.data_bytes;
+    return kv_bytes(&m->kv) + kv_bytes(&m->index.kv) + kv_bytes(&m->compressed.kv);
 }
 
 size_t model_kv_window_bytes(const struct model *m) {

@@ -199,42 +199,60 @@ static enum status share(struct model *m, void *p, size_t bytes, enum device_pla
         return ST_OK;
     if (!mem_reserve(&b->mapped, &b->cap_mapped, b->n_mapped + 1, sizeof *b->mapped))
         return err_set(err, ST_NO_MEMORY, "no memory for a list of what a device knows");
+    if (bytes > device_piece_most(m))
+        return err_set(err, ST_BAD_INPUT,
+                       "rank %d's %s: %zu bytes in one piece, where %s takes %zu", m->rank,
+                       what, bytes, device_info(shaders_device(m->shaders))->name,
+                       device_piece_most(m));
     enum status st =
-        device_map(shaders_device(m->shaders), p, round_up(bytes, WEIGHTS_PAGE), place, &why);
+        device_map(shaders_device(m->shaders), p, round_up(bytes, PIECES_PAGE), place, &why);
     if (st != ST_OK)
         return err_set(err, st, "rank %d's %s: %s", m->rank, what, why.text);
     b->mapped[b->n_mapped++] = p;
     return ST_OK;
 }
 
-static size_t piece_end(const struct weights *w, size_t i) {
-    return i + 1 < w->n_pieces ? w->piece_at[i + 1] : w->matrix_bytes;
+size_t device_piece_most(const struct model *m) {
+    return m->shaders != NULL ? device_max_map(shaders_device(m->shaders)) : 0;
 }
 
-static enum status share_weights(struct model *m, enum device_place place, struct err *err) {
-    const struct weights *w = &m->w;
-    for (size_t i = 0; i < w->n_pieces; i++)
-        TRY(share(m, w->block + w->piece_at[i], piece_end(w, i) - w->piece_at[i], place,
-                  "matrices", err));
-    return share(m, w->block + w->matrix_bytes, w->block_bytes - w->matrix_bytes, DEVICE_MIRROR,
-                 "other weights", err);
+static enum status share_pieces(struct model *m, uint8_t *block, const struct pieces *p,
+                                enum device_place place, const char *what, struct err *err) {
+    for (size_t i = 0; i < p->n; i++)
+        TRY(share(m, block + p->at[i], pieces_end(p, i) - p->at[i], place, what, err));
+    return ST_OK;
+}
+
+/* Of equal units, of which none lies in two pieces. */
+static enum status share_units(struct model *m, void *block, size_t bytes, size_t unit,
+                               enum device_place place, const char *what, struct err *err) {
+    const size_t most = device_piece_most(m),
+                 piece = unit != 0 ? pieces_of_units(unit, MIN(most, PIECES_TOGETHER)) : 0;
+    for (size_t at = 0; at < bytes; at += piece)
+        TRY(share(m, (uint8_t *)block + at, MIN(bytes - at, piece), place, what, err));
+    return ST_OK;
 }
 
 enum status device_share_memory(struct model *m, struct err *err) {
     if (m->shaders == NULL)
         return ST_OK;
+    struct device_buffers *b = &m->on_device;
     const enum device_place place = device_keeps_buffers(m) ? DEVICE_COPY : DEVICE_SHARED;
     for (int type = 0; type < QT_N; type++)
         if (m->w.has_type[type])
             TRY(shaders_prepare(m->shaders, (enum qtype)type, err));
-    TRY(share_weights(m, place, err));
+    TRY(share_pieces(m, m->w.block, &m->w.matrices, place, "matrices", err));
+    TRY(share_pieces(m, m->w.block + m->w.matrix_bytes, &m->w.others, DEVICE_MIRROR,
+                     "other weights", err));
     moe_share_matrices(m);
-    TRY(share(m, m->kv.data, m->kv.data_bytes, place, "keys and values", err));
-    TRY(share(m, m->states.data, m->states.data_bytes, place, "states", err));
-    TRY(share(m, m->block, m->inner_bytes, place, "inner buffers", err));
-    TRY(share(m, m->block + m->inner_bytes, m->block_bytes - m->inner_bytes, DEVICE_SHARED,
-              "buffers", err));
-    m->on_device.counted = device_counts(shaders_device(m->shaders));
+    for (int k = 0; k < KV_KINDS; k++)
+        TRY(share_units(m, m->kv.kinds[k], m->kv.kind_bytes[k], m->kv.strides[k], place,
+                        "keys and values", err));
+    TRY(share_units(m, m->states.data, m->states.data_bytes,
+                    m->states.slot_floats * sizeof *m->states.data, place, "states", err));
+    TRY(share_pieces(m, m->block, &b->inner, place, "inner buffers", err));
+    TRY(share_pieces(m, m->block + m->inner_bytes, &b->others, DEVICE_SHARED, "buffers", err));
+    b->counted = device_counts(shaders_device(m->shaders));
     return ST_OK;
 }
 
@@ -248,6 +266,8 @@ void device_leave_memory(struct model *m) {
         m->states.data = NULL;
     }
     mem_free(b->mapped);
+    pieces_free(&b->inner);
+    pieces_free(&b->others);
     b->mapped = NULL;
     b->n_mapped = b->cap_mapped = 0;
 }

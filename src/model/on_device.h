@@ -59,6 +59,7 @@ void device_take_embeddings(struct forward_pass *r, struct pool *pool);
 /* Opening: what it needs of the step's buffers, and the memory that it shares with the device. */
 #define DEVICE_FFN_TOKENS (16 * ACT_GROUP) /* that go through an FFN's middle together */
 enum status device_share_memory(struct model *m, struct err *err);
+size_t device_piece_most(const struct model *m); /* of that memory (pieces.h) */
 /* Where the experts' matrices are on the device, in a buffer that it does not share yet. */
 void moe_share_matrices(struct model *m);
 void device_leave_memory(struct model *m);

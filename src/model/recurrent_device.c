@@ -6,6 +6,11 @@ bool recurrent_is_on_device(const struct hparams *hp) {
     return hp->recurrent.k_dim <= SHADERS_STATE_ROWS;
 }
 
+static uint64_t state_address(const struct model *m, uint32_t slot) {
+    return device_address(shaders_device(m->shaders),
+                          m->states.data + slot * m->states.slot_floats);
+}
+
 /* The microbatch's runs: what a step has recorded before is of the same. */
 static struct shaders_states states_of(const struct forward_pass *r,
                                        const struct recurrent_weights *w) {
@@ -15,13 +20,12 @@ static struct shaders_states states_of(const struct forward_pass *r,
     for (uint32_t i = 0; i < r->step->n_runs; i++) {
         const struct step_run *run = &r->step->runs[i];
         m->recurrent.runs[i] = (struct shaders_run){
-            first, run->n_tokens, run->pos != 0 ? run->state_from : SHADERS_STATE_ZERO,
-            run->state};
+            first, run->n_tokens, run->pos != 0 ? state_address(m, run->state_from) : 0,
+            state_address(m, run->state)};
         first += run->n_tokens;
     }
-    return (struct shaders_states){s->data + w->index * m->recurrent.lay.layer_floats,
-                                   s->slot_floats, m->recurrent.runs, r->step->n_runs,
-                                   r->step->n_tokens};
+    return (struct shaders_states){s->data, w->index * m->recurrent.lay.layer_floats,
+                                   m->recurrent.runs, r->step->n_runs, r->step->n_tokens};
 }
 
 static void record_conv(const struct model *m, const struct recurrent_weights *w,
@@ -42,7 +46,7 @@ static void record_conv(const struct model *m, const struct recurrent_weights *w
             .n_taps = n_taps,
             .silu = silu};
         struct shaders_states history = *states;
-        history.p += part->at;
+        history.at += part->at;
         shaders_conv(m->shaders, &c, &history, i != 0);
     }
 }
@@ -77,7 +81,7 @@ static void record_recurrence(const struct model *m, const struct recurrent_weig
                                          .delta = delta,
                                          .d = w->d};
     struct shaders_states heads = *states;
-    heads.p += lay->history_floats;
+    heads.at += lay->history_floats;
     shaders_recurrent_gates(m->shaders, &gates, c.rows, states->n_tokens);
     shaders_recurrence(m->shaders, &c, &heads);
 }

@@ -7,8 +7,8 @@
 layout(local_size_x = 64) in;
 #define TAPS 8u /* CONV_TAPS_MAX */
 layout(push_constant) uniform P {
-    uvec2 x, w, bias, states, runs;
-    uint ldx, ld_history, ld_state; /* from slot to slot */
+    uvec2 x, w, bias, runs;
+    uint ldx, ld_history, state_at; /* floats from where a state begins */
     uint n, n_taps, n_runs, begin, end, silu;
 } p;
 float w[TAPS], past[TAPS]; /* the last n_taps count; the newest is the last */
@@ -23,20 +23,20 @@ void load_weights(uint c) {
     bias = p.bias != uvec2(0u) && !pad ? Floats(p.bias).at[c] : 0.0;
 }
 
-Floats history_of(uint slot) { return Floats(further(p.states, slot * 4u, p.ld_state)); }
+Floats history_of(uvec2 state) { return Floats(further(state, p.state_at, 4u)); }
 
-void load_history(uint c, uint slot) {
+void load_history(uint c, uvec2 state) {
     for (uint j = 0u; j < TAPS - 1u; j++) {
         past[j] = 0.0;
-        if (slot != NONE && j + p.n_taps >= TAPS)
-            past[j] = history_of(slot).at[(j + p.n_taps - TAPS) * p.ld_history + c];
+        if (state != uvec2(0u) && j + p.n_taps >= TAPS)
+            past[j] = history_of(state).at[(j + p.n_taps - TAPS) * p.ld_history + c];
     }
 }
 
-void store_history(uint c, uint slot) {
+void store_history(uint c, uvec2 state) {
     for (uint j = 0u; j < TAPS - 1u; j++)
         if (j + p.n_taps >= TAPS)
-            history_of(slot).at[(j + p.n_taps - TAPS) * p.ld_history + c] = past[j];
+            history_of(state).at[(j + p.n_taps - TAPS) * p.ld_history + c] = past[j];
 }
 
 void convolve(uint c, uint token) {

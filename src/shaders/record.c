@@ -64,9 +64,9 @@ static void touches_act(struct shaders *s, const struct act *x) {
     touches(s, q8 ? (void *)x->q : x->f, x->n_cols, q8 ? 1 : sizeof(float), x->n_tokens);
 }
 
-static void product(struct shaders *s, enum product p, const struct wmat *w,
-                    const struct act *x, void *y, size_t ldy, const uint32_t *rows,
-                    uint32_t seg_cols, bool beside) {
+static void product_of_piece(struct shaders *s, enum product p, const struct wmat *w,
+                             const struct act *x, void *y, size_t ldy, const uint32_t *rows,
+                             uint32_t seg_cols, bool beside) {
     const struct device_kernel *k = s->products[w->type][p];
     BUG_ON(k == NULL); /* shaders_prepare() */
     const bool fixed = p >= PRODUCT_FIXED_ONE;
@@ -84,6 +84,23 @@ static void product(struct shaders *s, enum product p, const struct wmat *w,
     }
     (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, x_groups, y_groups,
                                               1);
+}
+
+/* A matrix may lie in several pieces of mapped memory, cut between tiles: a run for each. */
+static void product(struct shaders *s, enum product p, const struct wmat *w,
+                    const struct act *x, void *y, size_t ldy, const uint32_t *rows,
+                    uint32_t seg_cols, bool beside) {
+    const size_t size = p >= PRODUCT_FIXED_ONE ? sizeof(int64_t) : sizeof(float);
+    for (uint32_t begin = 0; begin < w->n_rows;) {
+        struct wmat part = *w;
+        part.tiles += begin / TILE_ROWS * w->tile_bytes;
+        const size_t n_tiles = device_reach(s->d, part.tiles) / w->tile_bytes;
+        BUG_ON(n_tiles == 0);
+        part.n_rows = (uint32_t)MIN(n_tiles * TILE_ROWS, (size_t)(w->n_rows - begin));
+        product_of_piece(s, p, &part, x, (uint8_t *)y + begin * size, ldy, rows, seg_cols,
+                         beside || begin != 0);
+        begin += part.n_rows;
+    }
 }
 
 static enum product product_for(bool fixed, uint32_t n_tokens) {
@@ -387,8 +404,9 @@ void shaders_route(struct shaders *s, const struct router *r,
 }
 
 struct shaders_matrix shaders_matrix(const struct shaders *s, const struct wmat *w) {
-    return (struct shaders_matrix){
-        .tiles = w->n_rows != 0 && w->n_cols != 0 ? at(s, w->tiles) : 0, .scale = w->scale};
+    const bool held = w->n_rows != 0 && w->n_cols != 0;
+    BUG_ON(held && device_reach(s->d, w->tiles) < wmat_bytes(w));
+    return (struct shaders_matrix){.tiles = held ? at(s, w->tiles) : 0, .scale = w->scale};
 }
 
 static void chosen_product(struct shaders *s, enum product p, const struct shaders_chosen *c,

@@ -3,8 +3,8 @@
 #include "shaders/shaders_recurrent.h"
 
 static void touches_states(struct shaders *s, const struct shaders_states *states, size_t n) {
-    touches_floats(s, states->p, n, states->n_runs);
-    touches_floats(s, states->p, n, states->n_runs);
+    touches_floats(s, states->any, n, states->n_runs);
+    touches_floats(s, states->any, n, states->n_runs);
     touches(s, states->runs, states->n_runs, sizeof *states->runs, 1);
 }
 
@@ -16,16 +16,15 @@ void shaders_conv(struct shaders *s, const struct shaders_conv *c,
                   const struct shaders_states *states, bool beside) {
     BUG_ON(c->n_taps < 2 || c->n_taps > CONV_TAPS_MAX);
     struct {
-        uint64_t x, w, bias, states, runs;
-        uint32_t ldx, ld_history, ld_state, n, n_taps, n_runs, begin, end, silu, unused;
+        uint64_t x, w, bias, runs;
+        uint32_t ldx, ld_history, state_at, n, n_taps, n_runs, begin, end, silu, unused;
     } push = {at(s, c->x.p),
               at(s, c->w),
               at(s, c->bias),
-              at(s, states->p),
               at(s, states->runs),
               ld(c->x.ld),
               ld(c->ld_history),
-              ld(states->ld),
+              ld(states->at),
               c->n,
               c->n_taps,
               states->n_runs,
@@ -69,18 +68,17 @@ void shaders_recurrence(struct shaders *s, const struct shaders_recurrence *c,
                         const struct shaders_states *states) {
     BUG_ON(c->k_dim > SHADERS_STATE_ROWS);
     struct {
-        uint64_t rows, out, states, runs, heads, d;
-        uint32_t ld, ld_out, ld_state, head_floats, k_dim, v_dim, q_at, k_at, v_at;
+        uint64_t rows, out, runs, heads, d;
+        uint32_t ld, ld_out, state_at, head_floats, k_dim, v_dim, q_at, k_at, v_at;
         uint32_t decay_step, delta, n_runs, begin, end;
     } push = {at(s, c->rows.p),
               at(s, c->out.p),
-              at(s, states->p),
               at(s, states->runs),
               at(s, c->heads),
               at(s, c->d),
               ld(c->rows.ld),
               ld(c->out.ld),
-              ld(states->ld),
+              ld(states->at),
               ld(c->head_floats),
               c->k_dim,
               c->v_dim,

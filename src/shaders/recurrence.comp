@@ -8,9 +8,9 @@
 layout(local_size_x = 256) in;
 #define ROWS 128u /* SHADERS_STATE_ROWS */
 layout(push_constant) uniform P {
-    uvec2 rows, out_, states, runs, heads;
+    uvec2 rows, out_, runs, heads;
     uvec2 d; /* of all heads: a result gets its value times d, too; 0: none */
-    uint ld, ld_out, ld_state; /* from slot to slot */
+    uint ld, ld_out, state_at; /* floats from where a state begins */
     uint head_floats, k_dim, v_dim;
     uint q_at, k_at, v_at; /* in a token's row */
     uint decay_step, delta, n_runs, begin, end;
@@ -23,19 +23,19 @@ uint lane, column, row0; /* of the 16 columns; the rows of this lane are row0, r
 uint local_head, first_column;
 Head head;
 
-Floats tile_of(uint slot) {
-    uvec2 base = further(further(p.states, slot * 4u, p.ld_state), local_head * 4u, p.head_floats);
+Floats tile_of(uvec2 state) {
+    uvec2 base = further(further(state, p.state_at, 4u), local_head * 4u, p.head_floats);
     return Floats(further(base, first_column * 4u, p.k_dim));
 }
 
-void load(uint slot) {
+void load(uvec2 from) {
     for (uint i = row0; i < p.k_dim; i += 16u)
-        state[i * 16u + column] = slot != NONE ? tile_of(slot).at[i * 16u + column] : 0.0;
+        state[i * 16u + column] = from != uvec2(0u) ? tile_of(from).at[i * 16u + column] : 0.0;
 }
 
-void store(uint slot) {
+void store(uvec2 to) {
     for (uint i = row0; i < p.k_dim; i += 16u)
-        tile_of(slot).at[i * 16u + column] = state[i * 16u + column];
+        tile_of(to).at[i * 16u + column] = state[i * 16u + column];
 }
 
 void load_token(Floats row) {

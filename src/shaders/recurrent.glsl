@@ -1,8 +1,6 @@
 /* recurrent.glsl: what the shaders of recurrent layers share: heads, the runs of a step and their
  * states. A workgroup takes a run and those after it that go on from its state, or nothing if the
  * run itself goes on. */
-#define NONE 0xffffffffu
-
 struct Head { /* struct shaders_recurrent_head: places are floats of a token's row */
     uint head, group, at, beta, decay;
 };
@@ -12,19 +10,21 @@ Head head_at(uvec2 heads, uint i) {
     return Head(h.at[0], h.at[1], h.at[2], h.at[3], h.at[4]);
 }
 
-struct Run { /* struct shaders_run: tokens [first, end) of the step, slots of states */
-    uint first, end, from, to;
+struct Run { /* struct shaders_run: tokens [first, end) of the step, addresses of states */
+    uint first, end;
+    uvec2 from, to;
 };
 
 Run run_at(uvec2 runs, uint i) {
-    uvec4 r = Quads(further(runs, i, 16u)).at[0];
-    return Run(r.x, r.x + r.y, r.z, r.w);
+    Pairs r = Pairs(further(runs, i, 24u));
+    uvec2 tokens = r.at[0];
+    return Run(tokens.x, tokens.x + tokens.y, r.at[1], r.at[2]);
 }
 
 bool goes_on(uvec2 runs, uint i, uint n_runs) {
     if (i == 0u || i >= n_runs) return false;
-    uint from = run_at(runs, i).from;
-    return from != NONE && from == run_at(runs, i - 1u).to;
+    uvec2 from = run_at(runs, i).from;
+    return from != uvec2(0u) && from == run_at(runs, i - 1u).to;
 }
 
 /* A decay or a part of a key, as the recurrence takes them: below RECURRENCE_LEAST it is 0. */

@@ -5,18 +5,28 @@
 
 /* From zero, on from that, and from a state that is there. */
 enum { RUNS = 3, RUN_TOKENS = 7, SLOTS = 4 };
-static const struct shaders_run some_runs[RUNS] = {
-    {0, 3, SHADERS_STATE_ZERO, 1}, {3, 1, 1, 0}, {4, 3, 3, 2}};
+#define FROM_ZERO UINT32_MAX
+static const struct run {
+    uint32_t first, n_tokens, from, to; /* slots */
+} some_runs[RUNS] = {{0, 3, FROM_ZERO, 1}, {3, 1, 1, 0}, {4, 3, 3, 2}};
 
+/* Slots are ld apart. */
 static struct shaders_states take_states(struct test *t, float *p, size_t ld) {
-    return (struct shaders_states){p, ld, take_copy(t, some_runs, sizeof some_runs), RUNS,
-                                   RUN_TOKENS};
+    struct shaders_run *runs = take(t, RUNS * sizeof *runs);
+    for (int i = 0; i < RUNS; i++) {
+        const struct run *run = &some_runs[i];
+        runs[i] = (struct shaders_run){
+            run->first, run->n_tokens,
+            run->from != FROM_ZERO ? device_address(t->s->d, p + run->from * ld) : 0,
+            device_address(t->s->d, p + run->to * ld)};
+    }
+    return (struct shaders_states){p, 0, runs, RUNS, RUN_TOKENS};
 }
 
 /* The state that a run of the definition goes on from, where its new one is to be. */
-static float *begin_state(float *states, size_t ld, const struct shaders_run *run) {
+static float *begin_state(float *states, size_t ld, const struct run *run) {
     float *to = states + run->to * ld;
-    if (run->from == SHADERS_STATE_ZERO)
+    if (run->from == FROM_ZERO)
         memset(to, 0, ld * sizeof *to);
     else
         memcpy(to, states + run->from * ld, ld * sizeof *to);
@@ -41,7 +51,7 @@ enum status test_conv(struct test *t, struct err *err) {
         const struct shaders_states to = take_states(t, states, ld);
         const struct shaders_conv conv = {{x, LD}, w, bias, LD, N, taps, silu};
         for (uint32_t i = 0; i < RUNS; i++) {
-            const struct shaders_run *run = &some_runs[i];
+            const struct run *run = &some_runs[i];
             float *history = begin_state(want_states, ld, run);
             k->conv(&(struct conv_args){want + (size_t)run->first * LD, LD, run->n_tokens, N,
                                         taps, w, bias, history, LD, silu});
@@ -93,7 +103,7 @@ enum status test_recurrent_gates(struct test *t, struct err *err) {
 /* Of two heads. Each key channel of the delta net decays by itself; without one, results get their
  * values, too. */
 static void recur_head(const struct recurrent_kernels *k, const struct shaders_recurrence *c,
-                       const struct shaders_run *run, uint32_t h, float *state, float *out) {
+                       const struct run *run, uint32_t h, float *state, float *out) {
     const float *row = c->rows.p + run->first * c->rows.ld;
     const struct shaders_recurrent_head *head = &c->heads[h];
     k->recurrence(&(struct recurrence_args){.n_tokens = run->n_tokens,
@@ -150,9 +160,10 @@ enum status test_recurrence(struct test *t, struct err *err) {
                                              .delta = delta != 0,
                                              .d = delta != 0 ? NULL : rows + 3};
         float *want_states = take_copy(t, states, n_states * sizeof *states);
-        const struct shaders_states to = take_states(t, states, HEADS_ALL * head_floats);
+        const size_t ld = HEADS_ALL * head_floats;
+        const struct shaders_states to = take_states(t, states, ld);
         for (uint32_t i = 0; i < RUNS; i++) {
-            float *state = begin_state(want_states, to.ld, &some_runs[i]);
+            float *state = begin_state(want_states, ld, &some_runs[i]);
             for (uint32_t h = 0; h < HEADS_ALL; h++)
                 recur_head(recurrent_kernels_of(t->definition), &c, &some_runs[i], h, state,
                            want);

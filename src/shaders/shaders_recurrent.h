@@ -9,19 +9,18 @@
 /* States with more rows (k_dim) are not computed here. */
 #define SHADERS_STATE_ROWS 128
 
-/* Tokens [first, first + n_tokens) of a step, which go on from the state in slot `from`
- * (SHADERS_STATE_ZERO: from zero) and leave theirs in slot `to`. If `from` is the `to` of the run
- * before it, this run goes on after that one; no other run reads what one of the step writes. In
- * mapped memory. */
+/* Tokens [first, first + n_tokens) of a step, which go on from the state at the device's address
+ * `from` (0: from zero) and leave theirs at `to`. If `from` is the `to` of the run before it, this
+ * run goes on after that one; no other run reads what one of the step writes. In mapped memory. */
 struct shaders_run {
-    uint32_t first, n_tokens, from, to;
+    uint32_t first, n_tokens;
+    uint64_t from, to;
 };
-#define SHADERS_STATE_ZERO UINT32_MAX
 
-/* Where a step's runs have a layer's states: floats of slot i from p + i * ld on. */
+/* Where a step's runs have a layer's part of their states: from float `at` of each on. */
 struct shaders_states {
-    float *p;
-    size_t ld;
+    const float *any; /* of all states: where such memory is, for what is counted */
+    size_t at;
     const struct shaders_run *runs;
     uint32_t n_runs, n_tokens; /* of all runs */
 };
@@ -33,7 +32,7 @@ struct shaders_recurrent_head {
 };
 
 /* conv() of the n channels from x on, of rows of a step; w [n, n_taps], bias [n] or NULL are those
- * of these channels, and states->p their history [n_taps - 1, ld_history]. `beside`: see
+ * of these channels, and `states` has their history [n_taps - 1, ld_history]. `beside`: see
  * shaders_matmul(). */
 struct shaders_conv {
     struct rows x;
@@ -59,7 +58,7 @@ void shaders_recurrent_gates(struct shaders *s, const struct shaders_recurrent_g
                              struct rows rows, uint32_t n_tokens);
 
 /* recurrence() of all columns of each head: queries, keys, values from q_at, k_at, v_at on in a
- * token's row. states->p: of the first head, head_floats apart. Head i's results at
+ * token's row. `states`: of the first head, head_floats apart. Head i's results at
  * out + i * v_dim; with d they pass definition.h's mamba2_skip(). */
 struct shaders_recurrence {
     struct rows rows, out;

@@ -1,6 +1,8 @@
 /* recurrent_layout.c: the parts of recurrent layers that a share holds. */
 #include "weights/recurrent_layout.h"
 
+#include "base/pieces.h"
+#include "base/util.h"
 #include "weights/plan.h"
 
 #include <string.h>
@@ -168,5 +170,5 @@ size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh) {
     recurrent_lay_out(&lay, hp, sh);
     for (uint32_t l = sh->layer_begin; l < sh->layer_end; l++)
         n += hparams_layer_is(hp, l, LAYER_RECURRENT);
-    return n * lay.layer_floats * sizeof(float);
+    return round_up(n * lay.layer_floats * sizeof(float), PIECES_PAGE);
 }

@@ -73,7 +73,7 @@ struct recurrent_head {
 struct recurrent_head recurrent_head_of(const struct hparams *hp,
                                         const struct recurrent_layout *lay, uint32_t local);
 
-/* Bytes of a state, over the recurrent layers of the share. */
+/* Bytes of a state, over the recurrent layers of the share, in whole pages (pieces.h). */
 size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh);
 
 #endif

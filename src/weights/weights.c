@@ -12,9 +12,11 @@
 
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
                          const struct share *share, const struct file_source *from,
-                         struct pool *pool, void (*progress)(void *, double), void *user,
-                         struct err *err) {
-    struct weights w = {.n_layers = share->layer_end - share->layer_begin};
+                         size_t piece_most, struct pool *pool, void (*progress)(void *, double),
+                         void *user, struct err *err) {
+    struct weights w = {.n_layers = share->layer_end - share->layer_begin,
+                        .matrices.most = piece_most,
+                        .others.most = piece_most};
     struct weights_loader ld = {.g = g,
                                 .hp = hp,
                                 .share = share,
@@ -53,7 +55,8 @@ void weights_free(struct weights *w) {
         mem_free(w->owned[i]);
     mem_free(w->owned);
     mem_free(w->layers);
-    mem_free(w->piece_at);
+    pieces_free(&w->matrices);
+    pieces_free(&w->others);
     if (w->block != NULL)
         mem_huge_free(w->block, w->block_bytes);
     struct rows_here *here[] = {&w->embd_here, &w->input_here};

@@ -8,6 +8,7 @@
 #define LOCKSTEP_WEIGHTS_WEIGHTS_H
 
 #include "arch/hparams.h"
+#include "base/pieces.h"
 #include "base/pool.h"
 #include "base/status.h"
 #include "format/gguf.h"
@@ -174,8 +175,6 @@ struct layer_weights {
     bool has_kv;             /* keys and values of its own */
 };
 
-#define WEIGHTS_PAGE 4096
-
 struct weights {
     uint32_t n_layers; /* of the stage */
     struct layer_weights *layers;
@@ -201,14 +200,13 @@ struct weights {
 
     void **owned; /* the arrays above */
     size_t n_owned, cap_owned;
-    /* owned: all matrices, from pieces of whole pages (WEIGHTS_PAGE) that begin at piece_at
-     * [n_pieces], and then, from matrix_bytes on, all vectors */
+    /* owned: all matrices, and then, from matrix_bytes on, all vectors; either in pieces */
     uint8_t *block;
     size_t block_bytes, matrix_bytes;
-    size_t *piece_at, n_pieces, cap_pieces; /* owned */
-    bool has_type[QT_N];                    /* of some matrix */
-    size_t packed_bytes;                    /* matrices */
-    size_t replicated_bytes;                /* norms, biases, factors */
+    struct pieces matrices, others;
+    bool has_type[QT_N];     /* of some matrix */
+    size_t packed_bytes;     /* matrices */
+    size_t replicated_bytes; /* norms, biases, factors */
     double token_bytes; /* of the matrices, read for one token: of the experts, those used */
     double token_macs;
     /* of the experts: all, and those used for one token */
@@ -216,13 +214,15 @@ struct weights {
 };
 
 /* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data
- * is, if the local file is only a header; otherwise NULL. With it, only the share's own slices
+ * is, if the local file is only a header; otherwise NULL. piece_most: of the block's pieces
+ * (pieces.h); 0: it is not cut. With `from`, only the share's own slices
  * are transferred, and only the packed weights are kept (and, on the first stage, the
  * embedding). */
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
                          const struct share *share, const struct file_source *from,
-                         struct pool *pool, void (*progress)(void *user, double fraction),
-                         void *user, struct err *err);
+                         size_t piece_most, struct pool *pool,
+                         void (*progress)(void *user, double fraction), void *user,
+                         struct err *err);
 void weights_free(struct weights *w);
 
 /* Row `id` of the embedding as f32: out [n_embd]. */

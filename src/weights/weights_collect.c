@@ -11,31 +11,6 @@ enum status weights_no_memory(const struct weights_loader *ld, struct err *err) 
     return err_set(err, ST_NO_MEMORY, "%s: no memory to load it", gguf_path(ld->g));
 }
 
-/* A place among the matrices (*total: block_bytes), or the vectors (vec_bytes). */
-static size_t reserve(size_t *total, size_t bytes) {
-    size_t at = *total;
-    *total += round_up(bytes, CACHE_LINE);
-    return at;
-}
-
-/* Where the matrices' part may be cut: no piece but that of a single larger matrix is longer than
- * this, as devices take memory (model/on_device.c). */
-#define PIECE_BYTES ((size_t)1 << 30)
-
-static enum status reserve_matrix(struct weights_loader *ld, size_t bytes, size_t *at,
-                                  struct err *err) {
-    struct weights *w = ld->w;
-    const size_t begin = w->n_pieces == 0 ? 0 : w->piece_at[w->n_pieces - 1];
-    if (w->n_pieces == 0 || ld->block_bytes + bytes - begin > PIECE_BYTES) {
-        if (!mem_reserve(&w->piece_at, &w->cap_pieces, w->n_pieces + 1, sizeof *w->piece_at))
-            return weights_no_memory(ld, err);
-        ld->block_bytes = round_up(ld->block_bytes, WEIGHTS_PAGE);
-        w->piece_at[w->n_pieces++] = ld->block_bytes;
-    }
-    *at = reserve(&ld->block_bytes, bytes);
-    return ST_OK;
-}
-
 void *weights_own(struct weights *w, size_t n, size_t size) {
     if (!mem_reserve(&w->owned, &w->cap_owned, w->n_owned + 1, sizeof *w->owned))
         return NULL;
@@ -112,7 +87,9 @@ enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
     s->row_begin = p.nth * p.rows + p.row_begin;
     s->col_begin = p.col_begin;
     s->transposed = p.transposed;
-    TRY(reserve_matrix(ld, bytes, &s->offset, err));
+    /* An expert's, which a device reads where a table says, is whole. */
+    if (!pieces_take(&ld->w->matrices, bytes, p.n <= 1 ? dst->tile_bytes : 0, &s->offset))
+        return weights_no_memory(ld, err);
     s->first_tile = ld->n_tiles;
     atomic_init(&s->tiles_left, wmat_n_tiles(dst));
     ld->n_tiles += wmat_n_tiles(dst);
@@ -154,6 +131,9 @@ enum status weights_want_rows(struct weights_loader *ld, const float **dst, int 
         return ST_OK;
     if (!mem_reserve(&ld->vecs, &ld->cap_vecs, ld->n_vecs + 1, sizeof *ld->vecs))
         return weights_no_memory(ld, err);
+    size_t at;
+    if (!pieces_take(&ld->w->others, n * dst_stride * sizeof(float), 0, &at))
+        return weights_no_memory(ld, err);
     struct weight_vec *v = &ld->vecs[ld->n_vecs++];
     *v = (struct weight_vec){.dst = dst,
                              .t = t,
@@ -161,7 +141,7 @@ enum status weights_want_rows(struct weights_loader *ld, const float **dst, int 
                              .n = end - begin,
                              .n_rows = n,
                              .dst_stride = dst_stride,
-                             .offset = reserve(&ld->vec_bytes, n * dst_stride * sizeof(float))};
+                             .offset = at};
     ld->w->replicated_bytes += (size_t)n * (end - begin) * sizeof(float);
     return ST_OK;
 }

@@ -272,8 +272,8 @@ static enum status copy_vectors(struct weights_loader *ld, struct err *err) {
 
 enum status weights_fill(struct weights_loader *ld, struct pool *pool, struct err *err) {
     struct weights *w = ld->w;
-    w->matrix_bytes = round_up(ld->block_bytes, WEIGHTS_PAGE);
-    ld->block_bytes = w->matrix_bytes + round_up(ld->vec_bytes, WEIGHTS_PAGE);
+    w->matrix_bytes = round_up(w->matrices.total, PIECES_PAGE);
+    ld->block_bytes = w->matrix_bytes + round_up(w->others.total, PIECES_PAGE);
     ld->block = mem_huge_alloc(ld->block_bytes);
     if (ld->block == NULL)
         return err_set(err, ST_NO_MEMORY, "%s: no memory for this rank's %.1f GB of weights",

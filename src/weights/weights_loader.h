@@ -49,7 +49,7 @@ struct weights_loader {
     struct weight_table *tables;
     size_t n_tables, cap_tables;
     /* The block: matrices, then vectors, each part of whole pages. */
-    size_t block_bytes, vec_bytes, n_tiles;
+    size_t block_bytes, n_tiles;
     uint8_t *block;
     size_t row_buf_bytes;           /* of the longest row that must be made (rows.h) */
     uint8_t *row_bufs;              /* [n_threads][16][row_buf_bytes] */

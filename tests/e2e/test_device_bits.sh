@@ -1,7 +1,8 @@
 #!/bin/bash
 # A rank on a device: `lockstep eval` writes the bytes that processors write, for every golden model and weight type,
 # alone and beside processors, by tensor and by pipeline, in any chunks, with every type of cache, as Apple's devices are,
-# and without each feature that a device may lack: "unified", so that its memory is its own and the host's is of no meaning. On a software device where there is no other: it computes like a slow graphics
+# and without each feature that a device may lack: "unified", so that its memory is its own and the host's is of no meaning;
+# and with all memory in small pieces. On a software device where there is no other: it computes like a slow graphics
 # processor.
 # labels: once
 set -u
@@ -30,6 +31,7 @@ layouts=(
 )
 kv=(f16 q8_0 f32)
 chunks=(512 7 512 1)
+parallel=(tensor pipeline tensor)
 without=("" unified fma "" fma,f64 unified dot "" int64 unified fma,f64,int64,dot)
 ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,19,33,7
 
@@ -93,6 +95,22 @@ for name in qwen3next qwen35 kimi-linear nemotron_h lfm2; do # whose states are 
     compare "$golden/logits/$name.gguf" "${layouts[1]}" f16 7 fma,f64
     compare "$golden/logits/$name.gguf" "${layouts[4]}" f16 512 unified
 done
+# A device that takes memory in small pieces only: matrices, caches and states are cut into many.
+pieces() { # pages of 4096 bytes, model layout kv chunk without
+    export LOCKSTEP_DEVICE_PIECE=$1
+    [ ! -e "$2" ] || compare "${@:2}"
+    unset LOCKSTEP_DEVICE_PIECE
+}
+for i in 0 1 2; do
+    pieces 96 "${models[0]}" "--ranks 1 --device D" "${kv[$i]}" 7 unified
+    pieces 96 "${models[0]}" "--split 1,1 --parallel ${parallel[$i]} --device D,cpu" "${kv[$i]}" 7 ""
+done
+pieces 40 "$golden/logits/deepseek2-v3-mla.gguf" "--ctx 2048 --ranks 1 --device D" f16 7 unified
+pieces 64 "$golden/logits/gemma3.gguf" "--ctx 2048 --ranks 1 --device D" q8_0 7 ""
+pieces 64 "$golden/logits/qwen3moe.gguf" "--ctx 2048 --split 3,1 --device D,cpu" f32 7 unified
+pieces 40 "$golden/logits/qwen3next.gguf" "--ctx 2048 --ranks 1 --device D" f16 7 unified
+pieces 40 "$golden/logits/granitehybrid.gguf" "--ranks 1 --device D" f16 7 ""
+
 # What Apple's devices lack, all at once, and subnormals flushed: a model of each form, and of each fourth kind of weights.
 export LOCKSTEP_DEVICE_PROFILE=apple
 i=0

@@ -53,6 +53,16 @@ for without in "" unified; do
     done
 done
 
+# The same amid many pieces of the matrices, of keys and values, and of buffers; and a buffer that is larger than a piece.
+for block in 8 25 28; do
+    LOCKSTEP_DEVICE_PIECE=96 LOCKSTEP_DEVICE_FAULT=memory:$block refuse 1 "^lockstep run: rank 0's .*: no memory: " \
+        "$LOCKSTEP" "${ask[@]}" --chunk 16 --device 0
+done
+LOCKSTEP_DEVICE_PIECE=80 refuse 2 "^lockstep run: rank 0's inner buffers: 393216 bytes in one piece, where .* takes 327680" \
+    "$LOCKSTEP" "${ask[@]}" --chunk 16 --device 0
+LOCKSTEP_DEVICE_PIECE=96 "$LOCKSTEP" "${ask[@]}" --chunk 16 --device 0 >answer.txt || fail "small pieces"
+cmp whole.txt answer.txt || fail "small pieces: another answer"
+
 # No memory when it opens again, for anything that it then wants: the rank goes on without it.
 export LOCKSTEP_DEVICE_LOST_AFTER=35
 first=$((n - 1)) # blocks of one opening
@@ -62,6 +72,10 @@ for n in 1 6 9; do
     cmp whole.txt answer.txt || fail "no memory after a loss, block $n: another answer: $(cat err)"
     grep -q "rank 0 computes on its processor: .* no memory" err || fail "no memory after a loss, block $n: $(cat err)"
 done
+LOCKSTEP_DEVICE_PIECE=96 LOCKSTEP_DEVICE_FAULT=memory:45 timeout 60 "$LOCKSTEP" "${ask[@]}" --chunk 16 --device 0 --failover \
+    >answer.txt 2>err || fail "no memory for a piece after a loss: exit status $?: $(cat err)"
+cmp whole.txt answer.txt || fail "no memory for a piece after a loss: another answer: $(cat err)"
+grep -q "rank 0 computes on its processor: .* no memory" err || fail "no memory for a piece after a loss: $(cat err)"
 LOCKSTEP_DEVICE_FAULT=open:2 timeout 60 "$LOCKSTEP" "${ask[@]}" --device 0 --failover >answer.txt 2>err ||
     fail "it does not open again: exit status $?: $(cat err)"
 cmp whole.txt answer.txt || fail "it does not open again: another answer: $(cat err)"

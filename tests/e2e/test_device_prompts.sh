@@ -42,6 +42,10 @@ compare "$golden/logits/qwen3next.gguf" f32 17 "--device cpu+D"
 compare "$golden/logits/qwen3moe.gguf" q8_0 17 "--device D+cpu"
 compare "$golden/logits/gpt-oss-mxfp4.gguf" f16 17 "--device cpu+D"
 compare "$golden/logits/deepseek4.gguf" f16 17 "--device D+cpu"
+for kv in f16 f32; do # the cache in several pieces
+    LOCKSTEP_DEVICE_PIECE=96 compare "$jargon" $kv 17 "--device D+cpu"
+    LOCKSTEP_DEVICE_PIECE=96 compare "$jargon" $kv 17 "--device cpu+D"
+done
 compare "$jargon" f16 17 "--split 1,1 --device D+cpu,cpu+D"
 compare "$jargon" f16 512 "--split 1,1 --parallel pipeline --device D+cpu,cpu"
 compare "$jargon" f16 17 "--ranks 2 --device D+cpu,cpu" # the processor's rate is what places them

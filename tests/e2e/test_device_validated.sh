@@ -33,6 +33,10 @@ for model in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$golden"/logits/{llama-moe
     silent "$name, two stages" "${one[@]}" --ranks 2 --parallel pipeline --device "cpu,$device"
     LOCKSTEP_DEVICE_WITHOUT=unified silent "$name, with memory of its own" "${one[@]}" --device "$device" --chunk 512
 done
+for without in "" unified; do # memory in small pieces
+    LOCKSTEP_DEVICE_PIECE=96 LOCKSTEP_DEVICE_WITHOUT=$without silent "in pieces" "$LOCKSTEP" eval \
+        "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q --threads 1 --ids $ids --greedy 3 --chunk 7 --device "$device"
+done
 LOCKSTEP_DEVICE_LOST_AFTER=35 silent "a loss" "$LOCKSTEP" run "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q \
     -p "What is a bit bucket?" --temp 0 -n 24 --device "$device" --failover
 LOCKSTEP_DEVICE_FAULT=memory:7 timeout 60 "$LOCKSTEP" run "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q -p x -n 1 --device "$device" >out 2>&1

@@ -15,8 +15,8 @@
 /* ---- devices ----------------------------------------------------------------------------- */
 
 /* What each is without: a fused FMA is done by f64, or by f32 alone; packed dot products by
- * shifts; to one, the memory of tests is behind a bus. */
-static const char *const without[] = {"fma", "fma,f64", "dot,unified"};
+ * shifts. */
+static const char *const without[] = {"fma", "fma,f64", "dot"};
 #define VARIANTS ARRAY_LEN(without)
 
 #define MEMORY (16u << 20)
@@ -76,6 +76,12 @@ static inline float *take_blocks(struct on *on, size_t n, uint64_t seed) {
     float *x = take(on, n * sizeof *x);
     samples_blocks(x, n, seed);
     return x;
+}
+
+static inline struct act take_act(struct on *on, enum act_kind kind, uint32_t n_tokens,
+                                  uint32_t n_cols) {
+    uint8_t *at = take(on, samples_act_bytes(kind, n_tokens, n_cols));
+    return samples_act_at(at, kind, n_tokens, n_cols);
 }
 
 static inline void finish(struct on *on) {

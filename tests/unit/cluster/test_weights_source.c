@@ -157,10 +157,11 @@ static void check_shares(struct model *m, const char *path) {
                          ST_OK);
         const struct share *share = &plan.shares[cases[i].rank];
         assert_int_equal(
-            weights_load(&here, m->whole, &m->hp, share, NULL, pool, NULL, NULL, &err), ST_OK);
+            weights_load(&here, m->whole, &m->hp, share, NULL, 0, pool, NULL, NULL, &err),
+            ST_OK);
         m->from.bytes = 0;
-        enum status st =
-            weights_load(&there, m->head, &m->head_hp, share, &source, pool, NULL, NULL, &err);
+        enum status st = weights_load(&there, m->head, &m->head_hp, share, &source, 0, pool,
+                                      NULL, NULL, &err);
         if (st != ST_OK)
             fail_msg("%s: %s", path, err.text);
         compare(&here, &there, &m->hp, share->stage == 0);
@@ -181,7 +182,7 @@ static void check_failures(struct model *m) {
     assert_int_equal(plan_make(&plan, &m->hp, m->whole, 1, 1, NULL, 0, EXPERTS_SLICE, &err),
                      ST_OK);
     m->from.bytes = 0;
-    assert_int_equal(weights_load(&w, m->head, &m->head_hp, &plan.shares[0], &source, pool,
+    assert_int_equal(weights_load(&w, m->head, &m->head_hp, &plan.shares[0], &source, 0, pool,
                                   NULL, NULL, &err),
                      ST_OK);
     weights_free(&w);
@@ -189,8 +190,8 @@ static void check_failures(struct model *m) {
     for (int i = 0; i < 8; i++) {
         m->from.bytes = 0;
         m->from.limit = all * (uint64_t)i / 8;
-        assert_int_equal(weights_load(&w, m->head, &m->head_hp, &plan.shares[0], &source, pool,
-                                      NULL, NULL, &err),
+        assert_int_equal(weights_load(&w, m->head, &m->head_hp, &plan.shares[0], &source, 0,
+                                      pool, NULL, NULL, &err),
                          ST_IO);
         assert_string_equal(err.text, "the wire was cut");
     }

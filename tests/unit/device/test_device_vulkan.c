@@ -209,6 +209,9 @@ static void addresses_follow_the_ranges(void **state) {
                 assert_int_equal(device_address(d, host + i * PAGE + k), at[i] + k);
     assert_int_equal(device_address(d, host + 5 * PAGE), at[4] + PAGE);
     assert_int_equal(device_address(d, host + 6 * PAGE - 1), at[4] + 2 * PAGE - 1);
+    assert_int_equal(device_reach(d, host + 5 * PAGE + 4),
+                     PAGE - 4); /* 6 is a range of its own */
+    assert_int_equal(device_reach(d, host + 4 * PAGE), 2 * PAGE);
     device_close(d);
     mem_huge_free(host, 7 * PAGE);
 }
@@ -227,6 +230,28 @@ static void too_much_at_once_is_refused(void **state) {
     map(d, host, PAGE, DEVICE_SHARED);
     device_close(d);
     mem_huge_free(host, PAGE);
+}
+
+/* LOCKSTEP_DEVICE_PIECE: pages of a piece, but no more than the driver takes. */
+static void smaller_pieces_can_be_asked_for(void **state) {
+    struct device *d = open_device(name);
+    const size_t most = device_max_map(d);
+    struct err err = {0};
+    (void)state;
+    device_close(d);
+    setenv("LOCKSTEP_DEVICE_PIECE", "3", 1);
+    d = open_device(name);
+    assert_int_equal(device_max_map(d), 3 * PAGE);
+    device_close(d);
+    setenv("LOCKSTEP_DEVICE_PIECE", "1000000000", 1);
+    d = open_device(name);
+    assert_int_equal(device_max_map(d), MIN(most, (size_t)1000000000 * PAGE));
+    device_close(d);
+    setenv("LOCKSTEP_DEVICE_PIECE", "0", 1);
+    assert_int_equal(device_open(&d, name, &err), ST_BAD_INPUT);
+    assert_string_equal(
+        err.text, "LOCKSTEP_DEVICE_PIECE=0: expected pages of 4096 bytes from 1 to 1000000000");
+    unsetenv("LOCKSTEP_DEVICE_PIECE");
 }
 
 /* ---- runs ------------------------------------------------------------------------------------ */
@@ -612,6 +637,7 @@ int main(void) {
         cmocka_unit_test(a_profile_lacks_what_others_have),
         cmocka_unit_test(addresses_follow_the_ranges),
         cmocka_unit_test(too_much_at_once_is_refused),
+        cmocka_unit_test(smaller_pieces_can_be_asked_for),
 #if defined(LOCKSTEP_HAS_SHADERS)
         cmocka_unit_test(a_run_reads_and_writes_shared_memory),
         cmocka_unit_test(runs_come_one_after_another),

@@ -440,7 +440,7 @@ static void every_part_of_every_page_has_its_own_place(void **state) {
     (void)state;
     struct kv_cache kv;
     open_cache(&kv);
-    assert_int_equal(kv.data_bytes, bytes_of(KV_WHOLE) * 2 * 40 + bytes_of(KV_WINDOW) * 3 * 7);
+    assert_int_equal(kv_bytes(&kv), bytes_of(KV_WHOLE) * 2 * 40 + bytes_of(KV_WINDOW) * 3 * 7);
     each_part(&kv, false);
     each_part(&kv, true);
     kv_close(&kv);

@@ -189,6 +189,17 @@ static void states(void **state) {
     check(GOLDEN("lfm2"), "f16");
 }
 
+/* Pages in several pieces of memory, of which a sequence needs more than one; a large matrix is in
+ * several, too. */
+static void pieces(void **state) {
+    (void)state;
+    setenv("LOCKSTEP_DEVICE_PIECE", "128", 1); /* 512 KiB */
+    check(SOURCE_DIR "/models/jargon-3m-f16.gguf", "f32");
+    check(GOLDEN("gemma3"), "f32");
+    check(GOLDEN("qwen3next"), "f16");
+    unsetenv("LOCKSTEP_DEVICE_PIECE");
+}
+
 /* Layers of which the processor does a part, in the same memory. */
 static void states_and_index_keys(void **state) {
     (void)state;
@@ -201,6 +212,7 @@ int main(void) {
         cmocka_unit_test(dense),    cmocka_unit_test(windows),
         cmocka_unit_test(mixtures), cmocka_unit_test(latents),
         cmocka_unit_test(states),   cmocka_unit_test(states_and_index_keys),
+        cmocka_unit_test(pieces),
     };
     if (!device_is_testable())
         return 77;

@@ -12,12 +12,6 @@
 
 static const uint32_t token_counts[] = {1, 2, 11, 12, 13, 25};
 
-static struct act take_act(struct on *on, enum act_kind kind, uint32_t n_tokens,
-                           uint32_t n_cols) {
-    uint8_t *at = take(on, samples_act_bytes(kind, n_tokens, n_cols));
-    return samples_act_at(at, kind, n_tokens, n_cols);
-}
-
 static void check_act_pack(struct on *on, enum act_kind kind, uint32_t n_tokens,
                            uint32_t n_cols) {
     size_t ldx = n_cols + 3, n = (size_t)n_tokens * n_cols, n_blocks = n / ACT_BLOCK;
@@ -355,44 +349,6 @@ static void norms_over_rows_are_alike(void **state) {
         check_row_norm(on, 40, heads[i]);
         check_row_norm(on, 5, heads[i]);
     }
-}
-
-static void expect_bytes(const struct on *on, uint64_t *before, uint64_t bytes,
-                         const char *what) {
-    const uint64_t now = device_counts(on->d).bus_bytes;
-    if (now - *before != bytes)
-        fail_msg("%s: %d bytes are counted, and not %d", what, (int)(now - *before),
-                 (int)bytes);
-    *before = now;
-}
-
-/* Of N tokens with heads of 40, all in the host's memory. */
-static void bytes_over_a_bus_are_counted(void **state) {
-    (void)state;
-    enum { N = 3, HEADS = 5, DIM = 40, LD = 210 };
-    struct on *on = &devices[VARIANTS - 1];
-    on->used = 0;
-    float *x = take_floats(on, (size_t)N * LD, 1), *y = take_floats(on, (size_t)N * LD, 2);
-    int64_t *sums = take(on, N * sizeof *sums);
-    const struct rows rows = {x, LD}, others = {y, LD};
-    const struct shaders_heads heads = {rows, DIM + 1, DIM, HEADS, N};
-    const uint64_t all = sizeof(float) * N * HEADS * DIM;
-    uint64_t before = device_counts(on->d).bus_bytes;
-    shaders_center(on->s, others, rows, DIM, N);
-    expect_bytes(on, &before, 2 * all / HEADS, "rows less their mean");
-    shaders_plain_norms(on->s, rows, DIM, HEADS, DIM, N, 1e-5f);
-    expect_bytes(on, &before, 2 * all, "norms without weights");
-    shaders_row_squares(on->s, sums, 1, rows, DIM, HEADS, N);
-    expect_bytes(on, &before, all + N * sizeof *sums, "squares of a row's heads");
-    shaders_row_norm(on->s, rows, sums, 1, y, HEADS * DIM, HEADS * DIM, N, 1e-6f);
-    expect_bytes(on, &before, 2 * all + N * sizeof *sums, "norms over a row");
-    shaders_gate_heads(on->s, &heads, others, DIM, false);
-    expect_bytes(on, &before, 2 * all, "gates of values");
-    shaders_gate_heads(on->s, &heads, others, 1, true);
-    expect_bytes(on, &before, all + sizeof(float) * N * HEADS, "gates of heads");
-    shaders_scale_heads(on->s, &heads, y);
-    expect_bytes(on, &before, all + sizeof(float) * N, "heads times numbers");
-    finish(on);
 }
 
 static void activations_and_rope_are_alike(void **state) {
@@ -736,7 +692,6 @@ int main(void) {
         cmocka_unit_test(activations_are_packed_alike),
         cmocka_unit_test(vectors_are_alike),
         cmocka_unit_test(norms_over_rows_are_alike),
-        cmocka_unit_test(bytes_over_a_bus_are_counted),
         cmocka_unit_test(activations_and_rope_are_alike),
         cmocka_unit_test(rows_are_copied),
         cmocka_unit_test(the_cache_and_attention_are_alike),

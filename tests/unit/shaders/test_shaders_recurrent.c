@@ -10,28 +10,41 @@
 /* A run from zero that takes the device several times, one that goes on from it, one from a state
  * that is there; and runs of a token each. */
 enum { RUN_TOKENS = 190, SLOTS = 4, RUNS = 3 };
-static const struct shaders_run long_runs[RUNS] = {
-    {0, 100, SHADERS_STATE_ZERO, 0}, {100, 70, 0, 1}, {170, 20, 2, 2}};
-static const struct shaders_run short_runs[RUNS] = {
-    {0, 1, 3, 3}, {1, 1, 2, 0}, {2, 1, SHADERS_STATE_ZERO, 1}};
+#define FROM_ZERO UINT32_MAX
+struct run {
+    uint32_t first, n_tokens, from, to; /* slots */
+};
+static const struct run long_runs[RUNS] = {
+    {0, 100, FROM_ZERO, 0}, {100, 70, 0, 1}, {170, 20, 2, 2}};
+static const struct run short_runs[RUNS] = {{0, 1, 3, 3}, {1, 1, 2, 0}, {2, 1, FROM_ZERO, 1}};
 
 struct recurrent_case {
-    const struct shaders_run *runs;
+    const struct run *runs;
     uint32_t n_tokens;
 };
 static const struct recurrent_case recurrent_cases[] = {{long_runs, RUN_TOKENS},
                                                         {short_runs, 3}};
 
+/* Slots are ld apart; the states begin some floats before what is looked at. */
 static struct shaders_states take_states(struct on *on, const struct recurrent_case *c,
-                                         float *p, size_t ld) {
-    const struct shaders_run *runs = take_copy(on, c->runs, RUNS * sizeof *runs);
-    return (struct shaders_states){p, ld, runs, RUNS, c->n_tokens};
+                                         const float *p, size_t ld) {
+    enum { BEFORE = 12 };
+    const float *first = p - BEFORE;
+    struct shaders_run *runs = take(on, RUNS * sizeof *runs);
+    for (int i = 0; i < RUNS; i++) {
+        const struct run *run = &c->runs[i];
+        runs[i] = (struct shaders_run){
+            run->first, run->n_tokens,
+            run->from != FROM_ZERO ? device_address(on->d, first + run->from * ld) : 0,
+            device_address(on->d, first + run->to * ld)};
+    }
+    return (struct shaders_states){p, BEFORE, runs, RUNS, c->n_tokens};
 }
 
 /* The state that a run of the definition goes on from, where its new one is to be. */
-static float *begin_state(float *states, size_t ld, const struct shaders_run *run) {
+static float *begin_state(float *states, size_t ld, const struct run *run) {
     float *to = states + run->to * ld;
-    if (run->from == SHADERS_STATE_ZERO)
+    if (run->from == FROM_ZERO)
         memset(to, 0, ld * sizeof *to);
     else
         memmove(to, states + run->from * ld, ld * sizeof *to);
@@ -48,7 +61,7 @@ static void check_conv(struct on *on, const struct recurrent_case *c, uint32_t n
     float *want = take_copy(on, x, n_x * sizeof *x);
     float *want_states = take_copy(on, states, SLOTS * ld * sizeof *x);
     for (int i = 0; i < RUNS; i++) {
-        const struct shaders_run *run = &c->runs[i];
+        const struct run *run = &c->runs[i];
         float *history = begin_state(want_states, ld, run);
         const struct conv_args args = {want + run->first * ldx,
                                        ldx,
@@ -98,7 +111,7 @@ static struct shaders_recurrence take_recurrence(struct on *on, uint32_t k_dim, 
                                        .delta = delta};
 }
 
-static void recur_as_defined(const struct shaders_recurrence *r, const struct shaders_run *run,
+static void recur_as_defined(const struct shaders_recurrence *r, const struct run *run,
                              float *state, float *out) {
     const size_t ld = r->rows.ld;
     const float *row = r->rows.p + run->first * ld;
