@@ -12,17 +12,35 @@
 #include <stdio.h>
 #include <string.h>
 
+struct names {
+    char text[512];
+    size_t n, column, columns; /* columns: of a line; 0: there is one line */
+};
+
+static void add_name(struct names *l, const char *name) {
+    size_t len = strlen(name) + 2;
+    bool wraps = l->columns > 0 && l->column + len > l->columns;
+    if (l->n < sizeof l->text)
+        l->n += (size_t)snprintf(l->text + l->n, sizeof l->text - l->n, "%s%s",
+                                 l->n == 0 ? ""
+                                 : wraps   ? ",\n"
+                                           : ", ",
+                                 name);
+    l->column = wraps ? len : l->column + len;
+}
+
 /* "q8_0, q4_0, ...": what can be written. */
-static void writable_types(char *buf, size_t size) {
+static struct names writable_types(size_t columns) {
     const struct quantize_mix *mix;
-    size_t n = 0;
-    for (size_t i = 0; (mix = quantize_mix_at(i)) != NULL && n < size; i++)
-        n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", mix->name);
+    struct names l = {.columns = columns};
+    for (size_t i = 0; (mix = quantize_mix_at(i)) != NULL; i++)
+        add_name(&l, mix->name);
     for (uint32_t type = 0; type < QT_N; type++) {
         const struct qtype_info *info = qtype_info(type);
-        if (info && info->quantize && n < size)
-            n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", info->name);
+        if (info && info->quantize)
+            add_name(&l, info->name);
     }
+    return l;
 }
 
 static void print_report(const char *in, const char *out, const struct quantize_report *r,
@@ -128,12 +146,11 @@ int cmd_quantize(int argc, char **argv) {
     const char *in = NULL, *out = NULL, *type_name = NULL, *imatrix_path = NULL;
     const char *choices_text = NULL, *bad = NULL;
     int n_threads = machine_n_cores();
-    char types[512];
-    writable_types(types, sizeof types);
+    const struct names types = writable_types(56);
     const struct cli_option options[] = {
         CLI_ARG_FOUND("IN", &in, models_here, CLI_MODEL_HELP),
         CLI_ARG("OUT", &out, "the file to write"),
-        CLI_ARG("TYPE", &type_name, types),
+        CLI_ARG("TYPE", &type_name, types.text),
         CLI_TEXT(0, "imatrix", "FILE", &imatrix_path,
                  "an importance matrix of llama.cpp (GGUF or .dat):\n"
                  "errors count more in columns that matter more"),
@@ -157,7 +174,8 @@ int cmd_quantize(int argc, char **argv) {
     struct quantize_choice choices[MAX_CHOICES];
     char text[4096];
     if (!read_wish(type_name, &opts))
-        return cli_fail(ST_BAD_INPUT, "cannot write type '%s'; there are %s", type_name, types);
+        return cli_fail(ST_BAD_INPUT, "cannot write type '%s'; there are %s", type_name,
+                        writable_types(0).text);
     if (choices_text != NULL && strlen(choices_text) >= sizeof text)
         return cli_fail(ST_BAD_INPUT, "--tensor-type is longer than %zu bytes",
                         sizeof text - 1);

@@ -234,6 +234,10 @@ static int print_once(struct cluster_source *source) {
     struct err err;
     json_t *o;
     enum status st = cluster_source_get(source, &o, &err);
+    if (st == ST_TIMEOUT && node_arg == NULL && server_arg == NULL)
+        return cli_fail(st,
+                        "neither a node nor a server answers on this machine (lockstep node, "
+                        "lockstep serve); --node and --server name others");
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     if (json_arg) /* times have more digits than cli_print_json() writes */

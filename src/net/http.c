@@ -217,9 +217,11 @@ static enum status listen_on(struct http_server *s, const char *host, int *fd_ou
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return err_set(err, ST_IO, "cannot listen on %s port %d: %s%s", host, s->cfg.port,
-                       strerror(why),
-                       why == EADDRINUSE ? " by another program (--port takes another)" : "");
+        return err_set(
+            err, ST_IO, "cannot listen on %s port %d: %s%s", host, s->cfg.port, strerror(why),
+            why == EADDRINUSE ? " by another program (--port takes another)"
+            : why == EACCES   ? " (the system's ports end at 1023: --port takes another)"
+                              : "");
     struct sockaddr_storage at;
     socklen_t len = sizeof at;
     getsockname(fd, (struct sockaddr *)&at, &len);

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "fabric/launch_env.h"
 
 #include <jansson.h>
@@ -135,15 +136,15 @@ static char *other_devices(const char *devices, uint64_t gone) {
     char *text = devices != NULL ? mem_strdup(devices) : NULL, *to = text;
     if (text == NULL || strchr(devices, ',') == NULL)
         return text;
-    for (int i = 0; *devices != '\0'; i++) {
-        const size_t n = strcspn(devices, ",");
-        if ((gone >> i & 1) == 0) {
-            if (to != text)
-                *to++ = ',';
-            memcpy(to, devices, n);
-            to += n;
-        }
-        devices += n + (devices[n] == ',');
+    size_t n;
+    const char *its;
+    for (int i = 0; (its = words_next(&devices, &n)) != NULL; i++) {
+        if (gone >> i & 1)
+            continue;
+        if (to != text)
+            *to++ = ',';
+        memcpy(to, its, n);
+        to += n;
     }
     *to = '\0';
     return text;
@@ -238,16 +239,16 @@ static uint64_t ranks_of_all(const struct membership *s, uint64_t ranks) {
 
 /* devices, with "cpu" for these of n ranks. NULL: no memory. */
 static char *without_devices(const char *devices, uint64_t ranks, int n) {
-    const bool one = strchr(devices, ',') == NULL;
     const size_t cap = (strlen(devices) + sizeof "cpu,") * (size_t)n;
     char *text = mem_alloc(cap);
+    size_t name = 0;
+    const char *its = words_next(&devices, &name);
     for (size_t i = 0, len = 0; text != NULL && i < (size_t)n; i++) {
-        const size_t name = strcspn(devices, ",");
         const bool keeps = (ranks >> i & 1) == 0;
         len += (size_t)snprintf(text + len, cap - len, "%s%.*s", i > 0 ? "," : "",
-                                keeps ? (int)name : 3, keeps ? devices : "cpu");
-        if (!one)
-            devices += name + (devices[name] == ',');
+                                keeps ? (int)name : 3, keeps ? its : "cpu");
+        if (devices != NULL) /* else the last is that of all others */
+            its = words_next(&devices, &name);
     }
     return text;
 }

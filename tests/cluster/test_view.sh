@@ -21,6 +21,7 @@ start 1
 start 2
 start 3
 on 1 "$LOCKSTEP" ps >ps 2>err && [ ! -s ps ] && grep -q "no model runs here" err || fail "ps says $(cat ps err)"
+refuse 3 "neither a node nor a server answers on this machine" nsenter -t "${hosts[0]}" "${host_enter[@]}" "$LOCKSTEP" top --once
 # lockstep chat without a MODEL: nothing is up; then what serves here does (below: what the cluster has).
 on_ann=(nsenter -t "${hosts[1]}" "${host_enter[@]}")
 refuse 2 "no model is up on this machine: lockstep chat MODEL .*lockstep up MODEL" "${on_ann[@]}" "$LOCKSTEP" chat
