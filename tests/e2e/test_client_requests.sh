@@ -14,3 +14,4 @@ serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 serve_start "$work/fim.gguf" -q --alias coder
 timeout 60 python3 "$SOURCE_DIR/tests/support/client_requests.py" "$url" fim || fail "requests of editors: $(tail -n 3 "$work/err")"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+[ $failures = 0 ]

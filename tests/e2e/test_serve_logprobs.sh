@@ -10,3 +10,4 @@ for options in "" "--ranks 2"; do
     timeout 100 python3 "$SOURCE_DIR/tests/support/serve_logprobs.py" "$url" || fail "probabilities $options: $(tail -n 3 "$work/err")"
     serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 done
+[ $failures = 0 ]
