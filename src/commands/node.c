@@ -13,6 +13,7 @@
 #include "net/host_id.h"
 #include "net/wake.h"
 #include "node/controller.h"
+#include "node/local_page.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,13 +26,17 @@
 #define LOOK_MS 1000
 
 static const char *host, *name, *store, *state, *seeds;
-static int port = NODE_PORT;
+static int port = NODE_PORT, page = -1;
 static bool alone;
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "host", "ADDRESS", &host, "address to listen on (default: all)"),
     CLI_INT(0, "port", "P", &port, 0, 65535,
             "port to listen on; 0: any free one (default 7342)"),
+    CLI_INT(0, "page", "P", &page, 0, 65535,
+            "port of 127.0.0.1 with the page of the cluster, for this\n"
+            "machine's users; 0: none (default 7343 where the node is\n"
+            "started in a terminal, else none)"),
     CLI_TEXT(0, "name", "NAME", &name, "the node's name (default: the machine's name)"),
     CLI_TEXT(0, "models", "DIR", &store,
              "the folder of models, also for copies (default\n"
@@ -171,6 +176,17 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
     sodium_memzero(text, sizeof text);
 }
 
+/* Who starts it in a terminal gets the page. A service of a machine with many users does not. */
+static enum status show_page(struct local_page **out, struct controller *k, struct err *err) {
+    bool wanted = page > 0 || (page < 0 && isatty(STDOUT_FILENO));
+    if (!wanted)
+        return ST_OK;
+    TRY(local_page_open(out, k, page > 0 ? page : LOCAL_PAGE_PORT, err));
+    printf("the page of the cluster, on this machine: http://127.0.0.1:%d\n",
+           local_page_port(*out));
+    return ST_OK;
+}
+
 static enum status serve_until_interrupt(const struct node *n, struct discovery *d,
                                          struct err *err) {
     TRY(ready_say(json_pack("{s:i, s:s, s:s, s:i}", "port", node_port(n), "address",
@@ -203,6 +219,7 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
         .id = id, .host = host, .port = port, .name = name, .store = store};
     struct discovery *d = NULL;
     struct controller *k = NULL;
+    struct local_page *shown = NULL;
     struct node *n;
     uint8_t own[BEACON_ID_BYTES]; /* random: at each start it is another one */
     randombytes_buf(own, sizeof own);
@@ -215,9 +232,11 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
         node_set_controller(n, k);
         cli_on_interrupt(interrupt, NULL);
         say_beginning(n, key, made);
-        if (cli_flush() == CLI_GO_ON)
+        st = show_page(&shown, k, err);
+        if (st == ST_OK && cli_flush() == CLI_GO_ON)
             st = serve_until_interrupt(n, d, err);
         ready_say_stopping();
+        local_page_close(shown);
         node_set_controller(n, NULL);
         node_set_discovery(n, NULL);
     }

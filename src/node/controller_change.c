@@ -357,13 +357,45 @@ static enum status words_of(const json_t *options, const char *name, json_t **ou
     return ST_OK;
 }
 
+#define DEFAULT_PORT 8080 /* of lockstep up */
+
+static int port_of_wish(const struct change *c) {
+    const json_t *port = json_object_get(c->wish, "port");
+    return c->port != 0 ? c->port : port != NULL ? (int)json_integer_value(port) : DEFAULT_PORT;
+}
+
+/* At the page of this machine: the key that clients are to show, or that they need none. */
+static enum status take_key(const struct change *c, json_t *wish, struct err *err) {
+    const char *key = json_string_value(json_object_get(c->wish, "api_key"));
+    json_t *files = json_object();
+    json_object_set_new(wish, "port", json_integer(port_of_wish(c)));
+    json_object_set_new(wish, "tls", json_false());
+    if (key != NULL && *key != '\0')
+        json_object_set_new(files, "api-key-file", json_sprintf("%s\n", key));
+    json_object_set_new(wish, "files", files);
+    if (key != NULL && *key != '\0')
+        return strpbrk(key, " \t\r\n") == NULL
+                   ? ST_OK
+                   : err_set(err, ST_BAD_INPUT, "an API key has no blanks");
+    json_array_append_new(json_object_get(wish, "args"), json_string("--insecure"));
+    return json_is_true(json_object_get(c->wish, "insecure"))
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT,
+                         "every node answers at the port: say an \"api_key\", or \"insecure\": "
+                         "true");
+}
+
 /* Of the deployment at whose port it is asked, the first that the asker sees: keys, certificate. */
 static enum status take_from_neighbour(const struct change *c, json_t *wish, struct err *err) {
     const struct deployment *first = NULL;
+    int port = port_of_wish(c);
+    if (c->port == 0 && (json_object_get(c->wish, "api_key") != NULL ||
+                         json_object_get(c->wish, "insecure") != NULL))
+        return take_key(c, wish, err);
     pthread_mutex_lock(&c->k->lock);
     for (size_t i = 0; i < c->k->list.n; i++) {
         const struct deployment *one = c->k->list.list[i];
-        if (one->up && one->port == c->port && c->sees(c->user, one->name) &&
+        if (one->up && one->port == port && c->sees(c->user, one->name) &&
             (first == NULL || one->since < first->since))
             first = one;
     }
@@ -376,6 +408,8 @@ static enum status take_from_neighbour(const struct change *c, json_t *wish, str
             json_array_append_new(json_object_get(wish, "args"), json_string("--insecure"));
     }
     pthread_mutex_unlock(&c->k->lock);
+    if (first == NULL && c->port == 0)
+        return take_key(c, wish, err);
     return first != NULL ? ST_OK : err_set(err, ST_NOT_FOUND, "no deployment has this port");
 }
 

@@ -139,9 +139,13 @@ static void refuse(struct http_request *r, int status, const char *sentence) {
     reply_json(r, status, openai_error(status, ERR_NONE, sentence, ""));
 }
 
-static void look(struct asker *a, struct http_request *r) {
-    const struct overview_viewer viewer = {
-        .sees = sees, .user = a, .waits = true, .manages = a->manages, .why_not = a->why_not};
+static void look(struct asker *a, struct http_request *r, int port) {
+    const struct overview_viewer viewer = {.sees = sees,
+                                           .user = a,
+                                           .waits = true,
+                                           .manages = a->manages,
+                                           .is_local = port == 0,
+                                           .why_not = a->why_not};
     http_set_header(r, "Cache-Control", "no-store");
     reply_json_exactly(r, 200, overview_answer(a->k, &viewer));
 }
@@ -216,6 +220,8 @@ static const char *what_of(const struct http_request *r) {
 void controller_answer_cluster(void *user, struct http_request *r, int port) {
     struct asker a;
     asker_init(&a, user, r);
+    a.admin |= port == 0 && a.manages; /* it is the machine's own page */
+    a.looks |= a.admin;
     const char *method = http_method(r), *what = what_of(r);
     bool gets = str_eq(method, "GET") || str_eq(method, "HEAD"), posts = str_eq(method, "POST");
     if (!a.looks)
@@ -223,7 +229,7 @@ void controller_answer_cluster(void *user, struct http_request *r, int port) {
     else if (*what != '\0' && !change_is_known(what))
         refuse(r, 404, "there is nothing at this path");
     else if (*what == '\0' && gets)
-        look(&a, r);
+        look(&a, r, port);
     else if (*what != '\0' && posts)
         change(&a, r, what, port);
     else

@@ -396,7 +396,8 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
 
 /* Under the lock, of one that is taken down: who has its keys still sees what happened to it. */
 void controller_remember_keys(struct controller *k, const struct deployment *one);
-/* What is asked of the cluster at a deployment's port, as gateway_config's cluster. */
+/* What is asked of the cluster at a deployment's port, as gateway_config's cluster. Port 0: at the
+ * page of this machine (local_page.h). */
 void controller_answer_cluster(void *k, struct http_request *r, int port);
 /* gateway_config's may_ask and wake. */
 bool controller_may_ask(void *k, const struct http_request *r, const char *deployment);
@@ -410,9 +411,12 @@ typedef enum status controller_answerer(struct controller *k, const json_t *wish
 /* Of {"type", "bytes", "peers": addresses}: {"rate", "ops", "threads", "memory", "peers": {address:
  * seconds}}. Takes half a second. ST_BAD_INPUT, ST_NO_MEMORY. */
 controller_answerer controller_speed;
-/* Replies to a POST when the answer is there. */
-void controller_answer_later(struct controller *k, struct http_request *r,
-                             controller_answerer *answer);
+/* Replies to a POST with that answer. */
+void controller_answer(struct controller *k, struct http_request *r,
+                       controller_answerer *answer);
+/* Runs it on a thread of its own, or replies that there is too much to do. */
+void controller_run_later(struct controller *k, struct http_request *r,
+                          void (*run)(struct controller *k, struct http_request *r));
 /* None is under way any more. */
 void controller_wait_for_later(struct controller *k);
 

@@ -367,6 +367,10 @@ static enum status answer_plan(struct controller *k, const json_t *wish, json_t 
     return change_plan(&c, out, err);
 }
 
+static void run_plan(struct controller *k, struct http_request *r) {
+    controller_answer(k, r, answer_plan);
+}
+
 void controller_handle_plan(struct controller *k, struct http_request *r) {
-    controller_answer_later(k, r, answer_plan);
+    controller_run_later(k, r, run_plan);
 }

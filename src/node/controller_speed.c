@@ -19,6 +19,7 @@
 #define SPEED_KEPT_S 600.0
 #define CONNECTS 5
 #define CONNECT_S 1.0
+#define LATER_MAX 64
 
 /* ---- this machine ------------------------------------------------------------------------ */
 
@@ -122,32 +123,13 @@ enum status controller_speed(struct controller *k, const json_t *wish, json_t **
 struct later {
     struct controller *k;
     struct http_request *r;
-    controller_answerer *answer;
+    void (*run)(struct controller *k, struct http_request *r);
 };
-
-static void say(struct http_request *r, enum status st, json_t *out, const char *sentence) {
-    if (st == ST_OK)
-        reply_json(r, 200, out);
-    else
-        reply_json(r, st == ST_REFUSED ? 409 : http_status_of(st),
-                   json_pack("{s:s}", "error", sentence));
-}
 
 static void *later_main(void *user) {
     struct later *l = user;
     struct controller *k = l->k;
-    struct err err = {.text = ""};
-    size_t n;
-    const char *text = http_body(l->r, &n);
-    json_t *out = NULL;
-    json_t *wish = json_count(text, n) <= JSON_REQUEST_VALUES_MAX
-                       ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
-                       : NULL;
-    enum status st = json_is_object(wish)
-                         ? l->answer(k, wish, &out, &err)
-                         : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
-    say(l->r, st, out, err.text);
-    json_decref(wish);
+    l->run(k, l->r);
     mem_free(l);
     pthread_mutex_lock(&k->lock);
     k->n_later--;
@@ -156,29 +138,32 @@ static void *later_main(void *user) {
     return NULL;
 }
 
-void controller_answer_later(struct controller *k, struct http_request *r,
-                             controller_answerer *answer) {
+/* False: too much is under way. */
+static bool count_in(struct controller *k) {
+    pthread_mutex_lock(&k->lock);
+    bool good = k->n_later < LATER_MAX;
+    k->n_later += good;
+    pthread_mutex_unlock(&k->lock);
+    return good;
+}
+
+void controller_run_later(struct controller *k, struct http_request *r,
+                          void (*run)(struct controller *k, struct http_request *r)) {
     pthread_t thread;
     struct later *l = mem_calloc(1, sizeof *l);
-    bool begun = false;
-    if (l != NULL) {
-        *l = (struct later){k, r, answer};
-        pthread_mutex_lock(&k->lock);
-        k->n_later++;
-        pthread_mutex_unlock(&k->lock);
-        begun = thread_start(&thread, later_main, l) == 0;
-    }
-    if (begun) {
-        pthread_detach(thread);
-        return;
-    }
-    if (l != NULL) {
+    bool counted = l != NULL && count_in(k);
+    if (counted) {
+        *l = (struct later){k, r, run};
+        if (thread_start(&thread, later_main, l) == 0) {
+            pthread_detach(thread);
+            return;
+        }
         pthread_mutex_lock(&k->lock);
         k->n_later--;
         pthread_mutex_unlock(&k->lock);
     }
     mem_free(l);
-    reply_json(r, 503, json_pack("{s:s}", "error", "no memory for a request"));
+    reply_json(r, 503, json_pack("{s:s}", "error", "this node has too much to do"));
 }
 
 void controller_wait_for_later(struct controller *k) {
@@ -188,6 +173,30 @@ void controller_wait_for_later(struct controller *k) {
     pthread_mutex_unlock(&k->lock);
 }
 
+void controller_answer(struct controller *k, struct http_request *r,
+                       controller_answerer *answer) {
+    struct err err = {.text = ""};
+    size_t n;
+    const char *text = http_body(r, &n);
+    json_t *out = NULL;
+    json_t *wish = json_count(text, n) <= JSON_REQUEST_VALUES_MAX
+                       ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
+                       : NULL;
+    enum status st = json_is_object(wish)
+                         ? answer(k, wish, &out, &err)
+                         : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
+    if (st == ST_OK)
+        reply_json(r, 200, out);
+    else
+        reply_json(r, st == ST_REFUSED ? 409 : http_status_of(st),
+                   json_pack("{s:s}", "error", err.text));
+    json_decref(wish);
+}
+
+static void run_speed(struct controller *k, struct http_request *r) {
+    controller_answer(k, r, controller_speed);
+}
+
 void controller_handle_speed(struct controller *k, struct http_request *r) {
-    controller_answer_later(k, r, controller_speed);
+    controller_run_later(k, r, run_speed);
 }

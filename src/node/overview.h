@@ -37,6 +37,7 @@ struct overview_viewer {
     void *user;
     bool waits;          /* for a round, if the last one was long ago; else never */
     bool manages;        /* it may change what is up */
+    bool is_local;       /* at the page of this machine, where no model answers */
     const char *why_not; /* it may not: a sentence; "": it may */
 };
 /* All that is known, as docs/serve.md has it. May wait for a second. A new reference. */

@@ -342,6 +342,8 @@ json_t *overview_answer(struct controller *k, const struct overview_viewer *view
                       a.links, "deployments", a.deployments);
     if (viewer->manages)
         json_object_set_new(a.out, "models", all_models(&a));
+    if (viewer->is_local)
+        json_object_set_new(a.out, "local", json_true());
     json_object_set_new(a.out, "events", all_events(&a));
     json_decref(a.told);
     json_decref(a.by_name);

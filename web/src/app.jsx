@@ -115,7 +115,9 @@ export function App() {
     },
     (cluster) => id === CLUSTER || isEmpty(cluster),
   );
-  const showsCluster = id === CLUSTER || (id === "" && isHome(live.cluster, chats));
+  const isLocal = live.cluster?.local === true; // the page of a node's own machine, where no model answers
+  const isBare = id === CLUSTER || (id === "" && isLocal); // nothing but the cluster
+  const showsCluster = isBare || (id === "" && isHome(live.cluster, chats));
   const conversation = chats.get(id);
   const run = chats.runs.get(id);
   const speed = run ? speedOf(run) : conversation && chats.shown(id).at(-1).speed;
@@ -183,10 +185,10 @@ export function App() {
           >
             <Icon name="menu" />
           </button>
-          {id === CLUSTER ? <h1 class="title">Cluster</h1> : <Status watch={watch} speed={speed} onModel={changeModel} />}
+          {isBare ? <h1 class="title">Cluster</h1> : <Status watch={watch} speed={speed} onModel={changeModel} />}
         </header>
         {showsCluster ? (
-          <ClusterView watch={live} titled={id === CLUSTER} />
+          <ClusterView watch={live} titled={isBare} />
         ) : conversation ? (
           <Conversation
             key={id}
@@ -210,7 +212,7 @@ export function App() {
             {NO_ROOM}
           </p>
         )}
-        {id !== CLUSTER && <Composer
+        {!isBare && <Composer
           place={conversation?.id ?? "new"}
           running={run !== undefined}
           thinking={settings.thinking}

@@ -6,6 +6,8 @@ import { Dialog } from "./dialog.jsx";
 import { TITLE } from "./model.jsx";
 import { tokens } from "./words.js";
 
+const PORT = 8080; // of the first model that is put up
+
 /* One of several things of which one may be chosen, a change's body each; onChoose is absent where there is nothing to choose. */
 function Choice({ body, choice, onChoose, children }) {
   if (!onChoose) return children;
@@ -179,9 +181,12 @@ function Up({ watch, cluster, onClose }) {
   const [model, setModel] = useState("");
   const [name, setName] = useState("");
   const [left, setLeft] = useState([]);
+  const asksKey = cluster.local && !cluster.deployments.some((d) => d.port === PORT);
+  const [key, setKey] = useState(() => (asksKey ? crypto.randomUUID().replaceAll("-", "") : ""));
+  const access = key.trim() ? { api_key: key.trim() } : { insecure: true };
   const names = namesOf(cluster);
   const found = cluster.models.find((m) => m.name === model);
-  const body = { model: model.trim(), ...(name.trim() ? { name: name.trim() } : {}), ...without(names, left) };
+  const body = { model: model.trim(), ...(name.trim() ? { name: name.trim() } : {}), ...without(names, left), ...(asksKey ? access : {}) };
   const ready = body.model !== "" && left.length < names.length;
   const plan = usePlan(watch, found && ready ? { model: found.name, ...without(names, left) } : null);
   return (
@@ -202,6 +207,17 @@ function Up({ watch, cluster, onClose }) {
         Name in the APIs
         <input placeholder="the model's" autocomplete="off" spellcheck={false} value={name} onInput={(e) => setName(e.target.value)} />
       </label>
+      {asksKey && (
+        <>
+          <label>
+            API key
+            <input autocomplete="off" spellcheck={false} value={key} onInput={(e) => setKey(e.target.value)} />
+          </label>
+          <p class="hint">
+            Every machine answers at port {PORT} for who shows it: keep it, it is not shown again. Without one, everybody who reaches a machine may ask.
+          </p>
+        </>
+      )}
       <Among legend="Machines that may take part" names={names} left={left} onLeft={setLeft} />
       {found && ready && <Plan plan={plan} />}
       <p class="hint">The machines measure themselves, and take the fastest placement that fits.</p>

@@ -95,6 +95,11 @@ function Model({ deployment: d, cluster, history, onAsk }) {
       )}
       {cluster.may.manage && (
         <div class="actions">
+          {cluster.local && serving && (
+            <a class="quiet" href={`http${d.tls ? "s" : ""}://127.0.0.1:${d.port}/`} aria-label={`Chat with ${d.name}`}>
+              Chat
+            </a>
+          )}
           <button type="button" class="quiet" aria-label={`Move ${d.name}`} onClick={() => onAsk({ what: "move", name: d.name })}>
             Move
           </button>
