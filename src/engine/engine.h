@@ -191,6 +191,9 @@ struct engine_request {
     void (*on_prompt)(void *user, const struct engine_token *t);
     void (*on_token)(void *user, const struct engine_token *t);
     void (*on_done)(void *user, const struct engine_done *d);
+    /* Ranks were lost, and the request waits until the others have the model open. host: a machine
+     * of theirs as the options name it, without its port; "": this one, or not known. */
+    void (*on_lost)(void *user, const char *host);
     void *user;
 };
 void engine_request_init(struct engine_request *r);

@@ -365,6 +365,20 @@ static void put_all_back(struct engine *e, const char *why) {
     show_recovering(e, why);
 }
 
+static void tell_lost(struct engine *e) {
+    uint64_t lost = instance_lost_ranks(&e->in);
+    char host[128] = "";
+    for (int i = 0; i < e->view->n_ranks && host[0] == '\0'; i++)
+        if (lost >> i & 1)
+            snprintf(host, sizeof host, "%s", e->view->ranks[i].host);
+    char *colon = strrchr(host, ':');
+    if (colon != NULL && (colon == strchr(host, ':') || colon[-1] == ']'))
+        *colon = '\0';
+    for (const struct engine_request_handle *req = e->requests; req != NULL; req = req->next)
+        if (req->r.on_lost != NULL)
+            req->r.on_lost(req->r.user, host);
+}
+
 static void give_up(struct engine *e, const struct err *err) {
     snprintf(e->stats.why, sizeof e->stats.why, "%s", err->text);
     e->left.opt.failover = false;
@@ -374,7 +388,10 @@ void engine_recover(struct engine *e) {
     struct err err;
     snprintf(err.text, sizeof err.text, "%s", e->stats.why);
     put_all_back(e, e->stats.why);
-    if (!is_fruitless(e))
+    bool tries = !is_fruitless(e);
+    if (tries)
+        tell_lost(e);
+    if (tries)
         e->lost = open_again(e, instance_recover, &err);
     if (e->lost == ST_OK)
         e->stats.recoveries++;

@@ -190,6 +190,9 @@ static bool remember(struct lane *l, uint64_t digest) {
 static bool give_unit(struct passing *p, const char *bytes, size_t n) {
     uint64_t digest;
     uint8_t hash[crypto_generichash_BYTES_MIN];
+    static const char news[] = ": lockstep {";
+    if (p->units == GATEWAY_EVENTS && n > strlen(news) && str_starts(bytes, news))
+        return http_stream_write(p->r, bytes, n) == ST_OK; /* it waits there; no event */
     if (p->units == GATEWAY_EVENTS && *bytes == ':')
         return true; /* the server's filler; the client gets ours */
     struct lane *l = lane_place(p, lane_of(bytes, n));

@@ -1,5 +1,6 @@
-/* local_page.h: the page of the cluster for people at a node's own machine, while no model is up and
- * afterwards: a port of 127.0.0.1, with the page and /v1/cluster. It passes nothing on to a model.
+/* local_page.h: the page of the cluster for people at a node's own machine, while no model is up
+ * and afterwards: a port of 127.0.0.1, with the page and /v1/cluster. It passes nothing on to a
+ * model.
  *
  * Who reaches it sees and may change the cluster without a key: every user of this machine, and
  * no page of another name or origin (controller_cluster.c). */

@@ -389,7 +389,7 @@ enum status instance_explain(struct instance *in, enum status st, struct err *er
 /* The ranks that were lost or did not come, a bit each; 0: none, or not known. If this rank
  * itself stalled, its own bit: then no rank is left out, and ranks that are unreachable do not
  * come. */
-static uint64_t lost_ranks(struct instance *in) {
+uint64_t instance_lost_ranks(const struct instance *in) {
     int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
     if (lost < 0 && in->rank.missing != 0)
         return in->rank.missing;
@@ -401,7 +401,7 @@ static uint64_t lost_ranks(struct instance *in) {
 static enum status leave_out_lost(struct instance *in, struct membership *left, const char *why,
                                   struct err *err) {
     const char *left_out;
-    uint64_t lost = lost_ranks(in);
+    uint64_t lost = instance_lost_ranks(in);
     if (in->launch != NULL)
         launch_kill(in->launch, lost);
     TRY(membership_note_lost(left, lost | model_device_is_lost(in->rank.model), err));

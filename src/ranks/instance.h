@@ -39,6 +39,9 @@ enum status instance_start(struct instance *in, const struct lockstep_options *o
 
 /* ---- after a loss, and when a lost machine is back --------------------------------------- */
 
+/* The ranks that were lost or did not come, a bit each; 0: none, or not known. */
+uint64_t instance_lost_ranks(const struct instance *in);
+
 struct recovery {
     /* Between planning and starting: may change what it may after instance_plan(). NULL:
      * nothing is changed. */

@@ -206,6 +206,13 @@ static void on_embedding(void *user, const float *v, size_t n) {
     g->on_event(g->user, &ev);
 }
 
+static void on_lost(void *user, const char *host) {
+    struct generation *g = user;
+    const struct service_event ev = {
+        .kind = EVENT_LOST, .text = host, .len = strlen(host), .generation = g};
+    g->on_event(g->user, &ev);
+}
+
 /* whole: no call was cut off. */
 static enum service_finish finish_of(const struct choice *c, const struct engine_done *d,
                                      bool whole) {
@@ -571,6 +578,7 @@ static enum status submit(const struct served_model *m, const struct service_req
     er.on_embedding = on_embedding;
     er.on_token = on_token;
     er.on_done = on_done;
+    er.on_lost = on_lost;
     er.user = g;
     pthread_mutex_lock(&g->lock);
     enum status st = engine_submit(m->engine, &er, &g->handle, err);

@@ -333,9 +333,33 @@ static void parts_ended(struct reply *r, int n) {
         finish(r);
 }
 
+/* A comment of a stream that has begun, as the gateway has them (gateway_wait.c), which passes this
+ * one on. Of several parts the first tells it. */
+static void tell_lost(struct reply *r, const struct reply_part *part,
+                      const struct service_event *ev) {
+    if (r->http == NULL || !r->stream || !r->stream_begun || part != r->parts ||
+        !str_eq(r->dialect->stream_type, "text/event-stream"))
+        return;
+    struct buf t = {0};
+    json_t *host = ev->len > 0 ? json_stringn(ev->text, ev->len) : NULL;
+    json_t *said =
+        json_pack("{s:o?, s:n, s:o}", "lost", json_incref(host), "next", "sentence",
+                  json_sprintf("%s is lost; the model is loaded again, and the answer goes on",
+                               host != NULL ? json_string_value(host) : "a rank"));
+    json_decref(host);
+    buf_add_str(&t, ": lockstep ");
+    buf_add_json(&t, said);
+    buf_add_str(&t, "\n\n");
+    write_buf(r, &t);
+}
+
 static void on_event(void *user, const struct service_event *ev) {
     struct reply_part *part = user;
     struct reply *r = part->r;
+    if (ev->kind == EVENT_LOST) {
+        tell_lost(r, part, ev);
+        return;
+    }
     int choice = part->first_choice + ev->choice;
     keep(&r->choices[choice], ev);
     if (ev->kind == EVENT_DONE)

@@ -143,6 +143,7 @@ enum service_event_kind {
     /* token: of the prompt, before all else; choice 0's. Of the first the logprob is NAN */
     EVENT_PROMPT,
     EVENT_EMBEDDING, /* vector */
+    EVENT_LOST,      /* it waits, since ranks were lost; text: engine_request's host */
     EVENT_DONE,      /* of this choice */
 };
 

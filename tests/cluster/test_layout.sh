@@ -84,6 +84,17 @@ sees 3 'any(e["kind"] == "moved" and "is to run on ann,bob as" in e["sentence"] 
 # The third one stands by, and is not taken in.
 within 60 sees 3 '{x["node"]: x["reason"] for x in m["standby"]}.get("cat") == ""' || fail "cat stands by: $(seen)"
 
+# ---- a rank is lost, while its server lives: who waits is told, and the layout comes back ----------------
+ask 3 got &
+asking=$!
+within 60 begun got || fail "the answer does not begin: $(logs)"
+cut 2
+wait $asking || fail "the answer ends with $?"
+[ "$(words got)" = "$(words ref)" ] && [ "$(grep -c '^data: \[DONE\]' got)" = 1 ] || fail "the answer differs: $(cat got; logs)"
+grep -q '^: lockstep {"lost":"10.9.0.2","next":null,"sentence":"10.9.0.2 is lost; the model is loaded again, and the answer goes on"}' got || fail "no comment: $(grep '^:' got; logs)"
+back 2
+within 120 sees 3 'm["ranks"] == 2 and m["state"] == "listening" and w == ["ann", "bob"]' || fail "the layout comes back: $(seen)"
+
 # ---- just one, where none of it was; an answer goes on there ----------------------------------------
 ask 1 got &
 asking=$!

@@ -3,7 +3,7 @@
 # labels: once
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
-export XDG_CONFIG_HOME=$work/config XDG_DATA_HOME=$work/data
+export XDG_CONFIG_HOME=$work/config
 unset LOCKSTEP_CLUSTER_KEY
 mkdir models && cp "$SOURCE_DIR/models/jargon-3m-f16.gguf" models/first.gguf
 "$LOCKSTEP" key >/dev/null 2>&1
@@ -13,7 +13,7 @@ begin() { # WORDS...: a node without others
     within 60 grep -q "listens on port" node.out || fail "node: $(cat node.out node.err)"
 }
 finish() { kill $node && wait $node; }
-trap 'kill ${node:-} 2>/dev/null; rm -rf "$work"' EXIT
+at_end 'kill ${node:-} 2>/dev/null'
 
 # As a service it has none, and if it is not wanted.
 begin
@@ -23,7 +23,7 @@ begin --page 0
 grep -q "the page of the cluster" node.out && fail "a page, in spite of --page 0"
 finish
 
-free=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+free=$(free_port)
 begin --page "$free"
 url=$(sed -n 's/^the page of the cluster, on this machine: //p' node.out)
 [ "$url" = "http://127.0.0.1:$free" ] || fail "the page is at $url"
@@ -47,7 +47,7 @@ is 400 '' "$(ask --json '{"model": "first", "port": 70000, "insecure": true}' "$
 other=$(hostname -I 2>/dev/null | cut -d' ' -f1)
 [ -z "$other" ] || [ "$(ask "http://$other:$free/v1/cluster")" = 000 ] || fail "the page is at $other, too: $(cat answer)"
 # A model is up at its port with its key, and the page shows it without one.
-model_port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+model_port=$(free_port)
 is 200 '"name":"first"' "$(ask --json "{\"model\": \"first\", \"port\": $model_port, \"api_key\": \"sesame\", \"options\": {\"threads\": 1, \"ctx\": 256}}" "$url/v1/cluster/up")"
 listens() { ask "$url/v1/cluster" >/dev/null && grep -q '"state":"listening"' answer; }
 within 60 listens || fail "it does not listen: $(cat answer node.err)"

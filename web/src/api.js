@@ -101,8 +101,8 @@ export function lossIn(comment) {
   if (said === undefined) return null;
   try {
     const { lost, next, sentence } = JSON.parse(said);
-    if (lost && next) return `${lost} is lost; ${next} takes over, your answer goes on.`;
-    return lost ? `${lost} is lost; another machine takes over, your answer goes on.` : (sentence ?? null);
+    if (sentence) return sentence.replace("another node", "another machine").replace(", and the answer goes on", ", your answer goes on.");
+    return lost ? `${lost} is lost; ${next ?? "another machine"} takes over, your answer goes on.` : null;
   } catch {
     return said;
   }

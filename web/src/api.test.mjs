@@ -21,6 +21,14 @@ test("comments say that an answer waits because a machine was lost", () => {
   assert.equal(lossIn('lockstep {"lost": "rack", "next": "shelf"}'), "rack is lost; shelf takes over, your answer goes on.");
   assert.equal(lossIn('lockstep {"lost": "rack", "next": null}'), "rack is lost; another machine takes over, your answer goes on.");
   assert.equal(lossIn('lockstep {"sentence": "wait"}'), "wait");
+  assert.equal(
+    lossIn('lockstep {"lost": "10.0.0.7", "next": null, "sentence": "10.0.0.7 is lost; the model is loaded again, and the answer goes on"}'),
+    "10.0.0.7 is lost; the model is loaded again, your answer goes on.",
+  );
+  assert.equal(
+    lossIn('lockstep {"lost": "rack", "next": "rack", "sentence": "rack begins again, and the answer goes on"}'),
+    "rack begins again, your answer goes on.",
+  );
   assert.equal(lossIn("lockstep is busy"), "is busy");
   assert.equal(lossIn("keep"), null);
 });
