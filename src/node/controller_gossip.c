@@ -585,13 +585,30 @@ static void ask_servers(struct controller *k) {
                    thread_start(&r->asking, ask_server, r) == 0;
 }
 
-/* That it is placed, in the history, if that is news. */
+/* Tokens a second that were predicted for the layout that was chosen; 0: not known. */
+static double predicted_of(const json_t *its) {
+    const json_t *one;
+    double found = 0;
+    size_t i;
+    json_array_foreach(json_object_get(its, "candidates"), i, one) {
+        if (json_is_true(json_object_get(one, "chosen")))
+            found = json_number_value(json_object_get(one, "tokens_per_second"));
+    }
+    return found;
+}
+
+/* That it is placed, in the history, if that is news: in short, since its "placement" has all. */
 static void note_placement(struct controller *k, struct replica_run *r, const json_t *its) {
     char news[sizeof r->placed];
-    const char *placement = json_text(its, "placement"), *out = json_text(its, "left_out");
-    sentence_print(news, sizeof news, "%s serves %s on %d rank%s%s%s%s%s", k->name, r->name,
+    char how[96] = "";
+    const char *out = json_text(its, "left_out");
+    double predicted = predicted_of(its);
+    if (predicted > 0)
+        snprintf(how, sizeof how, ": %.40s, %.1f tokens/s predicted",
+                 json_text(its, "parallel"), predicted);
+    sentence_print(news, sizeof news, "%s serves %s on %d rank%s%s%s%s", k->name, r->name,
                    r->n_ranks, r->n_ranks == 1 ? "" : "s", *out != '\0' ? ", without " : "",
-                   out, *placement != '\0' ? ": " : "", placement);
+                   out, how);
     if (str_eq(news, r->placed))
         return;
     memcpy(r->placed, news, sizeof news);

@@ -67,7 +67,7 @@ sees 2 'all(x["memory"]["weights"] > 0 and x["memory"]["cache"] > 0 and x["memor
 sees 2 'sorted(tuple(x["ranks"]) for x in d["links"]) == [(0, 1), (0, 2), (1, 2)] and all(x["kind"] == "tcp" and x["latency_us"] > 900 and x["bytes"] > 0 for x in d["links"])' || fail "links: $(seen)"
 sees 2 '{(x["a"], x["b"]) for x in d["links"]} == {(w["m", x][0], w["m", y][0]) for x, y in ((0, 1), (0, 2), (1, 2))}' || fail "names of links: $(seen)"
 sees 2 'sum(x["chosen"] for x in o["m"]["candidates"]) == 1 and {len(x["nodes"]) for x in o["m"]["candidates"]} == {1, 2, 3} and all(x["tokens_per_second"] > 0 for x in o["m"]["candidates"])' || fail "candidates: $(seen)"
-sees 2 '" tokens/s predicted" in o["m"]["placement"] and any(e["kind"] == "placed" and o["m"]["placement"] in e["sentence"] for e in d["events"])' || fail "placement: $(seen)"
+sees 2 '" tokens/s predicted" in o["m"]["placement"] and any(e["kind"] == "placed" and "on 3 ranks: %s, " % o["m"]["parallel"] in e["sentence"] and e["sentence"].endswith(" tokens/s predicted") for e in d["events"])' || fail "placement: $(seen)"
 
 # ---- who may change it ---------------------------------------------------------------------------
 admin=$("$LOCKSTEP" key --admin)
