@@ -249,16 +249,17 @@ static void say_unknown(struct passing *p, const char *name) {
 /* ---- a request's thread ------------------------------------------------------------------ */
 
 /* Of a single model its server looks at names, in its own words, but at none in a query. */
-static char *name_to_find(const struct passing *p) {
-    return is_only(p->f) && p->asked_model == NULL ? NULL : name_in(p);
+static bool is_for_server(const struct passing *p) {
+    return is_only(p->f) && p->asked_model == NULL;
 }
 
 static void ask_one(struct passing *p) {
-    char *name = name_to_find(p);
+    char *name = name_in(p);
     bool named = name != NULL && *name != '\0';
     if (named)
         p->route = find_route(p->f, name);
-    if (p->route == NULL && named && !service_means_any(name)) {
+    p->is_unknown = p->route == NULL && named && !service_means_any(name);
+    if (p->is_unknown && !is_for_server(p)) {
         say_unknown(p, name);
         mem_free(name);
         return;

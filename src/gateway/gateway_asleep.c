@@ -72,23 +72,6 @@ static json_t *field(const struct passing *p, const char *key) {
     return v;
 }
 
-/* False: the request names another model. */
-static bool names_it(const struct passing *p) {
-    const char *keys[] = {"model", str_starts(http_path(p->r), "/api/") ? "name" : "model"};
-    bool names = true;
-    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-        json_t *v = field(p, keys[i]);
-        const char *name = json_string_value(v);
-        bool given = name != NULL;
-        names = !given || *name == '\0' || service_means_any(name) ||
-                service_name_is(name, p->route->name) || service_name_is(name, p->route->file);
-        json_decref(v);
-        if (given)
-            break;
-    }
-    return names;
-}
-
 /* Ollama's clients say for how long a model is to stay loaded. */
 static void look_for_keep(struct passing *p) {
     static const char *const places[] = {"/api/chat", "/api/generate", "/api/embed",
@@ -106,7 +89,7 @@ static void look_for_keep(struct passing *p) {
 }
 
 void question_begin(struct passing *p) {
-    if (!needs_model(p) || !names_it(p) || !may_ask(p))
+    if (!needs_model(p) || p->is_unknown || !may_ask(p))
         return;
     p->question = true;
     look_for_keep(p);
@@ -236,7 +219,8 @@ static json_t *look_up(struct passing *p) {
     const char *path = http_path(p->r);
     static const char models[] = "/v1/models/", studio[] = "/api/v0/models/";
     if (str_eq(p->method, "POST"))
-        return is_at(path, "/api/show") && names_it(p) ? kept_json(p->route, KEPT_SHOW) : NULL;
+        return is_at(path, "/api/show") && !p->is_unknown ? kept_json(p->route, KEPT_SHOW)
+                                                          : NULL;
     if (is_at(path, "/v1/models"))
         return list_of(p, models_as(p));
     if (is_at(path, "/api/v0/models"))

@@ -90,6 +90,7 @@ struct passing {
     double limit_s;              /* for each of them; 0: none */
     double head_s;               /* likewise, but of a stream only until it has begun */
 
+    bool is_unknown; /* it names a model that is not here, which its server is to say */
     bool question;   /* it needs the model, and its key is good */
     int64_t keep_ms; /* for how long it wants the model to stay */
     bool keeps;      /* it says so, and the route does not know it yet */

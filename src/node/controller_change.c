@@ -2,6 +2,7 @@
  * up, takes down, moves, and tells what another placement would give. */
 #include "node/controller_change.h"
 
+#include "base/duration.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -350,7 +351,8 @@ static enum status words_of(const json_t *options, const char *name, json_t **ou
             json_decref(*out);
             return err_set(err, ST_BAD_INPUT, "\"options\" may not say %.60s so", option);
         }
-        add_word(*out, option, value);
+        if (!str_eq(option, "idle")) /* add_idle() */
+            add_word(*out, option, value);
     }
     json_array_append_new(*out, json_string("--alias"));
     json_array_append_new(*out, json_string(name));
@@ -426,6 +428,19 @@ static bool has_copies(const json_t *options) {
     return !str_eq(json_text(options, "weights"), "stream");
 }
 
+/* As --idle has it, or a number of seconds: no word of lockstep serve. */
+static enum status add_idle(json_t *wish, const json_t *options, struct err *err) {
+    const json_t *idle = json_object_get(options, "idle");
+    int64_t ms =
+        json_is_number(idle) ? duration_of_seconds(json_number_value(idle)) : DURATION_NEVER;
+    if (json_is_string(idle) && !duration_parse(json_string_value(idle), &ms))
+        return err_set(err, ST_BAD_INPUT,
+                       "the option idle is a time such as 30m, or a number of seconds");
+    if (ms > 0)
+        json_object_set_new(wish, "idle", json_integer((ms + 999) / 1000));
+    return ST_OK;
+}
+
 static enum status put_offer(const struct change *c, const char *name, const char *nodes,
                              const struct offer *offer, struct err *err) {
     const json_t *options = json_object_get(c->wish, "options");
@@ -437,6 +452,8 @@ static enum status put_offer(const struct change *c, const char *name, const cha
                      "args", words);
     enum status st = wish != NULL ? take_from_neighbour(c, wish, err)
                                   : err_set(err, ST_BAD_INPUT, "the model's path is no text");
+    if (st == ST_OK)
+        st = add_idle(wish, options, err);
     if (st == ST_OK)
         st = check(c, wish, err);
     if (st == ST_OK)

@@ -92,6 +92,7 @@ is 404 'no deployment is called x' "$(change 1 127.0.0.1 down '{"name": "x"}')"
 is 404 'no node is called dee' "$(change 1 127.0.0.1 move '{"name": "m", "node": "dee"}')"
 is 404 'no node has a model called x' "$(change 1 127.0.0.1 up '{"model": "x"}')"
 within 40 sees 1 'any(x["name"] == "m" and set(x["nodes"]) == {"bob", "cat"} for x in d["models"])' || fail "models: $(seen)"
+is 400 'option idle is a time' "$(change 1 127.0.0.1 up '{"model": "m", "name": "n", "options": {"idle": "soon"}}')"
 is 400 'may not say port' "$(change 1 127.0.0.1 up '{"model": "m", "name": "n", "options": {"port": 1}}')"
 is 400 'hosts' "$(change 1 127.0.0.1 up '{"model": "m", "name": "n", "options": {"hosts": "@/etc/passwd"}}')"
 is 404 'nothing at this path' "$(change 1 127.0.0.1 other '{}')"
@@ -146,8 +147,8 @@ ask 3 got && [ "$(words got)" = "$(words ref)" ] || fail "an answer after a move
 # Another one, of a model that only others have: at the same port, with the same key.
 on 1 true && cp own/m.gguf store-cat/other.gguf
 within 100 sees 1 'any(x["name"] == "other" and x["nodes"] == ["cat"] for x in d["models"])' || fail "models: $(seen)"
-is 200 '"name":"second"' "$(change 1 127.0.0.1 up '{"model": "other", "name": "second", "nodes": "cat", "options": {"threads": 1, "ctx": 256}}')"
-within 100 sees 2 'o["second"]["state"] == "listening" and o["second"]["node"] == "cat" and o["second"]["port"] == 8099' || fail "second is not up: $(seen)"
+is 200 '"name":"second"' "$(change 1 127.0.0.1 up '{"model": "other", "name": "second", "nodes": "cat", "options": {"threads": 1, "ctx": 256, "idle": "2h"}}')"
+within 100 sees 2 'o["second"]["state"] == "listening" and o["second"]["node"] == "cat" and o["second"]["port"] == 8099 and o["second"]["idle_s"] == 7200' || fail "second is not up: $(seen)"
 # A request that only asks is answered at once, with 503 until this node has heard who serves.
 without_key() { [ "$(on 1 curl -s -m 20 -o changed.json -w '%{http_code}' "http://127.0.0.1:$port/v1/models/second")" = "$1" ]; }
 within 30 without_key 401 || fail "second needs no key: $(cat changed.json)"
