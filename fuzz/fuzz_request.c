@@ -102,19 +102,32 @@ bool http_quiet_end(struct http_request *r) {
     return r->streams;
 }
 
-/* A piece is a whole event, or a line. */
-enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
-    const char *text = data, *at = text;
-    BUG_ON(!r->streams || r->ended || len == 0 || text[len - 1] != '\n');
-    if (str_eq(r->type, "text/event-stream")) {
-        at = memmem(text, len, "data: ", 6);
-        BUG_ON(at == NULL || len < 2 || text[len - 2] != '\n');
-        at += 6;
-    }
+/* Of a stream. */
+static void check_event(const char *text, size_t len) {
+    const char *at = memmem(text, len, "data: ", 6);
+    BUG_ON(at == NULL);
+    at += 6;
     if (*at == '{')
         check_json(at, len - (size_t)(at - text));
     else
         BUG_ON(strncmp(at, "[DONE]\n", 7) != 0);
+}
+
+/* A piece is a line, or whole events: several where a stream begins late. */
+enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
+    const char *text = data;
+    bool events = str_eq(r->type, "text/event-stream");
+    BUG_ON(!r->streams || r->ended || len == 0 || text[len - 1] != '\n');
+    if (!events)
+        check_json(text, len);
+    while (events && len > 0) {
+        const char *end = memmem(text, len, "\n\n", 2);
+        BUG_ON(end == NULL);
+        size_t n = (size_t)(end - text) + 2;
+        check_event(text, n);
+        text += n;
+        len -= n;
+    }
     return ST_OK;
 }
 

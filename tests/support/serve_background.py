@@ -10,6 +10,7 @@ import urllib.parse
 host = urllib.parse.urlparse(sys.argv[2]).netloc
 GREEDY = {"input": "What is a bit bucket?", "temperature": 0, "max_output_tokens": 24}
 LONG = {"input": "What?", "temperature": 0, "max_output_tokens": 3000, "ignore_eos": True}
+SECONDS = 1.5  # that a long answer takes, so that it can be cut, however slow the server is
 DONE = ("completed", "incomplete", "failed", "cancelled")
 
 
@@ -66,6 +67,13 @@ def stream(path, body=None, n=None, **how):
     r.close()
     c.close()
     return found
+
+
+def measure():
+    ask("POST", "/v1/responses", GREEDY)
+    begun = time.time()
+    ask("POST", "/v1/responses", {**LONG, "max_output_tokens": 100})
+    LONG["max_output_tokens"] = max(150, min(3000, int(100 * SECONDS / (time.time() - begun))))
 
 
 def alone():
@@ -184,7 +192,6 @@ def keys():
 
 
 def end():
-    ask("POST", "/v1/responses", {"input": "warm", "max_output_tokens": 1})
     c, r = send("POST", "/v1/responses", {**LONG, "background": True, "stream": True})
     begun = events(r, 5)
     several = [create(**LONG) for _ in range(20)]
@@ -192,7 +199,9 @@ def end():
     os.kill(int(sys.argv[3]), signal.SIGTERM)
     rest = events(r)
     last = rest[-1]
-    assert last["type"] == "response.incomplete" and last["response"]["usage"]["output_tokens"] == 3000, last["type"]
+    assert last["type"] == "response.incomplete" and last["response"]["usage"]["output_tokens"] == LONG["max_output_tokens"], last["type"]
 
 
+if sys.argv[1] != "keys":
+    measure()
 {"alone": alone, "keys": keys, "end": end}[sys.argv[1]]()
