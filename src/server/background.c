@@ -155,11 +155,10 @@ enum status background_begin(struct background *b, const struct background_start
         return err_set(err, ST_NO_MEMORY, "no memory for a response in the background");
     }
     pthread_mutex_lock(&b->lock);
-    if (find(b, start->id, start->owner) != NULL)
-        ;
-    else if (make_room(b, 1, job->n_bytes))
+    bool there = find(b, start->id, start->owner) != NULL;
+    if (!there && make_room(b, 1, job->n_bytes))
         *out = job;
-    else
+    else if (!there)
         st = err_set(err, ST_AGAIN,
                      "the responses in the background are as many as may be: %zu of %zu, with "
                      "%zu of %zu MiB; wait for one, or cancel one",

@@ -40,7 +40,8 @@ struct form {
 static const json_t *form_take(struct form *f, const json_t *from, const char *key,
                                const char *field) {
     const json_t *v = json_object_get(from, key);
-    if (f->p->st != ST_OK || v == NULL || json_is_null(v))
+    bool empty = json_is_string(v) && json_string_length(v) == 0; /* off, to some programs */
+    if (f->p->st != ST_OK || v == NULL || json_is_null(v) || empty)
         return NULL;
     if (f->field != NULL) {
         params_fail(f->p, field, "%s and %s: an answer has one form", f->field, field);

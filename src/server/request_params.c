@@ -6,6 +6,7 @@
 #include "base/util.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define REPEAT_ALL (1 << 20)
@@ -45,11 +46,34 @@ static bool one_bias(struct params *p, const char *key, const json_t *value,
     return true;
 }
 
+/* llama.cpp's list of pairs, such as [[15043, 1.5], [2, false]], as the object that OpenAI has. */
+static void read_bias_list(struct params *p) {
+    const json_t *list = json_object_get(p->body, "logit_bias"), *pair;
+    json_t *object = json_is_array(list) ? json_object() : NULL;
+    size_t i;
+    char key[24];
+    json_array_foreach((json_t *)list, i, pair) {
+        const json_t *id = json_array_get(pair, 0), *bias = json_array_get(pair, 1);
+        if (!json_is_integer(id) || bias == NULL) {
+            params_fail(p, "logit_bias",
+                        "logit_bias[%zu] must be a token id and its bias, in a list", i);
+            break;
+        }
+        snprintf(key, sizeof key, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
+        json_object_set_new(object, key,
+                            json_is_false(bias) ? json_integer(-100)
+                                                : json_incref((json_t *)bias));
+    }
+    if (object != NULL)
+        json_object_set_new(p->body, "logit_bias", object);
+}
+
 static void param_biases(struct params *p, struct service_request *r,
                          struct request_memory *m) {
     const json_t *object = NULL, *value;
     const char *key;
     size_t n = 0;
+    read_bias_list(p);
     param_object(p, "logit_bias", &object);
     if (object == NULL || json_object_size(object) == 0)
         return;

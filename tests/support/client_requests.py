@@ -66,7 +66,7 @@ def sillytavern():
            "mirostat_eta": 0.1, "dry_multiplier": 0, "dry_base": 1.75, "dry_allowed_length": 2, "dry_penalty_last_n": 0,
            "dry_sequence_breakers": "[\"\\n\",\":\",\"\\\"\",\"*\"]", "xtc_probability": 0, "xtc_threshold": 0.1, "tfs": 1, "tfs_z": 1, "top_a": 0,
            "min_keep": 0, "penalize_nl": False, "ignore_eos": False, "ban_eos_token": False, "add_bos_token": True, "grammar": "",
-           "json_schema": {}, "n_probs": 10, "logit_bias": [], "seed": 7, "stop": ["\nUser:"], "stopping_strings": ["\nUser:"],
+           "json_schema": None, "n_probs": 10, "logit_bias": [], "seed": 7, "stop": ["\nUser:"], "stopping_strings": ["\nUser:"],
            "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "tfs_z", "typical_p", "xtc", "top_p", "adaptive_p", "min_p", "temperature"],
            "cache_prompt": True, "api_type": "llamacpp", "truncation_length": 512}
     plain = answer("/completion", {**off, "stream": False})
@@ -79,15 +79,20 @@ def sillytavern():
     for moved in ({"dry_multiplier": 4, "dry_allowed_length": 1, "dry_penalty_last_n": -1}, {"xtc_probability": 1, "xtc_threshold": 0.02},
                   {"top_n_sigma": 0.3}, {"repeat_penalty": 1.9, "repetition_penalty": 1.9, "repeat_last_n": -1}):
         assert answer("/completion", {**song, **moved})["content"] != base, moved
-    dry = {**song, "dry_multiplier": 4, "dry_allowed_length": 1, "dry_penalty_last_n": -1}
-    texts = [answer("/completion", {**dry, "dry_sequence_breakers": b})["content"] for b in (["\n", " two"], [])]
+    dry = {**song, "temperature": 0, "dry_multiplier": 4, "dry_allowed_length": 1, "dry_penalty_last_n": -1}
+    texts = [answer("/completion", {**dry, "dry_sequence_breakers": b})["content"] for b in (["o", "e", "t", " "], [])]
     assert texts[0] != texts[1], texts
-    for breakers in (["\n", " two"], []):
+    for breakers in (["o", "e", "t", " "], []):
         as_list = answer("/completion", {**dry, "dry_sequence_breakers": breakers})["content"]
         for text in (json.dumps(breakers), json.dumps(breakers)[1:-1]):
             if text != "":
                 assert answer("/completion", {**dry, "dry_sequence_breakers": text})["content"] == as_list, text
     assert "mirostat is not supported" in json.dumps(answer("/completion", {**off, "mirostat": 2, "mirostat_mode": 2}, want=400))
+    # Tokens that are banned, in llama.cpp's form.
+    first = answer("/completion", {**off, "temperature": 0})["completion_probabilities"][0]["id"]
+    for bias in ([[first, False]], [[first, -100]], {str(first): -100}):
+        assert answer("/completion", {**off, "temperature": 0, "logit_bias": bias})["completion_probabilities"][0]["id"] != first
+    answer("/completion", {**off, "logit_bias": [[first]]}, want=400)
     # What it asks before: the template, and tokens of a text.
     assert "message" in answer("/props")["chat_template"] and answer("/tokenize", {"content": "A bit"})["tokens"]
 
