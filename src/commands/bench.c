@@ -82,7 +82,7 @@ static json_t *series_json(const struct series *s) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
-/* Of rank 0's device, for a token of a generation; 0: it has none. */
+/* Of rank 0's device, for a step: a chunk of a prompt, or a token of a generation; 0: it has none. */
 struct device_work {
     double submissions, recorded, dispatches, bus_bytes;
 };
@@ -93,7 +93,7 @@ struct bench {
     struct series prompt, generate, fabric; /* n_runs */
     struct series read_roof, peak;          /* 2 n_runs + 1: before, between and after these */
     const char *peak_kind;
-    struct device_work device;
+    struct device_work device_prompt, device_token;
 };
 
 /* Token ids without a pattern; the same in every run. */
@@ -136,22 +136,27 @@ static bool is_traced(const struct bench *b) {
     return trace != NULL && b->generate.n + 1 == n_runs; /* the last round */
 }
 
-static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_error *err) {
-    struct lockstep_result r;
-    enum lockstep_status st = is_traced(b) ? lockstep_trace_begin(b->ls, err) : LOCKSTEP_OK;
-    if (st == LOCKSTEP_OK)
-        st = run(b, n_prompt, 1, &r, err);
-    if (st == LOCKSTEP_OK)
-        series_add(&b->prompt, session_rate(n_prompt, r.prompt_s));
-    return st;
-}
-
-/* The first step of these is the prompt's. */
+/* The first step of a generation is a prompt's. */
 static struct device_work device_work(const struct lockstep_times *t) {
     double steps = (double)MAX(t->steps, (uint64_t)1);
     return (struct device_work){
         (double)t->device_submissions / steps, (double)t->device_recorded / steps,
         (double)t->device_dispatches / steps, (double)t->device_bus_bytes / steps};
+}
+
+static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_error *err) {
+    struct lockstep_result r;
+    struct lockstep_times times;
+    enum lockstep_status st = is_traced(b) ? lockstep_trace_begin(b->ls, err) : LOCKSTEP_OK;
+    lockstep_times(b->ls, &times, true);
+    if (st == LOCKSTEP_OK)
+        st = run(b, n_prompt, 1, &r, err);
+    if (st != LOCKSTEP_OK)
+        return st;
+    lockstep_times(b->ls, &times, true);
+    series_add(&b->prompt, session_rate(n_prompt, r.prompt_s));
+    b->device_prompt = device_work(&times);
+    return st;
 }
 
 static enum lockstep_status measure_generation(struct bench *b, struct lockstep_error *err) {
@@ -166,7 +171,7 @@ static enum lockstep_status measure_generation(struct bench *b, struct lockstep_
     lockstep_times(b->ls, &times, true);
     series_add(&b->generate, session_rate(session_generated(&r), r.generate_s));
     series_add(&b->fabric, session_rate(times.fabric_s, times.fabric_s + times.compute_s));
-    b->device = device_work(&times);
+    b->device_token = device_work(&times);
     return traced ? lockstep_trace_end(b->ls, trace, err) : st;
 }
 
@@ -224,6 +229,11 @@ static struct summary summarize(const struct bench *b) {
     return s;
 }
 
+static json_t *device_json(const struct device_work *d) {
+    return json_pack("{s:f, s:f, s:f, s:f}", "submissions", d->submissions, "recorded",
+                     d->recorded, "dispatches", d->dispatches, "bus_bytes", d->bus_bytes);
+}
+
 static int print_json(const struct bench *b, const struct summary *s) {
     json_t *o = session_json(b->ls);
     json_t *mine = json_pack(
@@ -239,12 +249,10 @@ static int print_json(const struct bench *b, const struct summary *s) {
         series_json(&b->peak));
     json_object_update(o, mine);
     json_decref(mine);
-    if (lockstep_model_info(b->ls)->device_until != 0)
-        json_object_set_new(o, "device_token",
-                            json_pack("{s:f, s:f, s:f, s:f}", "submissions",
-                                      b->device.submissions, "recorded", b->device.recorded,
-                                      "dispatches", b->device.dispatches, "bus_bytes",
-                                      b->device.bus_bytes));
+    if (lockstep_model_info(b->ls)->device_until != 0) {
+        json_object_set_new(o, "device_prompt", device_json(&b->device_prompt));
+        json_object_set_new(o, "device_token", device_json(&b->device_token));
+    }
     return cli_print_json(o);
 }
 
@@ -263,7 +271,7 @@ static int print_text(const struct bench *b, const struct summary *s) {
     if (lockstep_model_info(b->ls)->n_ranks > 1)
         printf("         %.1f%% of a generation's time is spent between ranks\n",
                100 * s->fabric);
-    const struct device_work *d = &b->device;
+    const struct device_work *d = &b->device_token;
     if (d->submissions > 0)
         printf(
             "         the device has %.1f submissions and %.0f dispatches a token, and %s cross "

@@ -201,14 +201,18 @@ struct device_buffers {
     float *growths;                /* [n]: what queries are multiplied with */
     struct shaders_query *queries; /* [n_layers, n] */
     float *embeddings;             /* [n, n_embd] for x, which is the device's alone; or NULL */
-    float *gate, *up;              /* [DEVICE_FFN_TOKENS, ld_ff] */
-    size_t ld_ff;
-    /* Experts that the device chooses, of few tokens (device_few()): the matrices, [n_layers, 3,
-     * n_experts] of gate, up and down; routers' logits, [few, ld_logits + TILE_ROWS] with the
-     * shared experts' as the last tile, and then the weights of these, [few]. */
+    /* [DEVICE_FFN_TOKENS, ld_ff]; of experts [n choices, ld_expert] */
+    float *gate, *up;
+    size_t ld_ff, ld_expert;
+    /* Experts: the matrices, [n_layers, 3, n_experts] of gate, up and down. What the device chooses:
+     * routers' logits, [n, ld_logits + TILE_ROWS] with the shared experts' as the last tile, and then
+     * the weights of these, [n]; the choices of a token. Choices of many tokens grouped by expert;
+     * their sums [n, ld_acc], where acc is the host's, or NULL. */
     struct shaders_matrix *matrices;
     float *routing;
     struct choice *choices;
+    uint32_t *groups;
+    int64_t *sums;
     struct pieces inner, others; /* of the model's block */
     void **mapped; /* owned: [n_mapped] what the device knows of this rank's memory */
     size_t n_mapped, cap_mapped;

@@ -75,13 +75,6 @@ static uint32_t attention_waits(const struct hparams *hp, uint32_t layer) {
     return hp->mla.kv_rank != 0 ? 2 : 1;
 }
 
-/* Of experts that the processor chooses. Alone it also takes latents in and out. */
-static uint32_t moe_waits(const struct hparams *hp, const struct plan *plan, uint32_t layer) {
-    if (device_chooses(hp, layer))
-        return 0;
-    return plan->tp == 1 && hp->moe.n_latent != 0 ? 3 : 1;
-}
-
 /* Recurrent layers of which the processor does a part wait for what it reads and for what their
  * output product reads, which is the processor's, and then for no sum. Nor is there anything to
  * wait for at the sums of layers with compressed keys. */
@@ -97,7 +90,7 @@ uint32_t model_layer_waits(const struct hparams *hp, const struct plan *plan, ui
     if (hparams_layer_has_attention(hp, layer))
         n += attention_waits(hp, layer);
     if (hparams_layer_is_moe(hp, layer))
-        n += moe_waits(hp, plan, layer);
+        n += !device_chooses(hp, layer);
     if (hp->n_layer_input != 0)
         n += layer == 0 ? 3 : 2;
     return n;

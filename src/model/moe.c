@@ -15,6 +15,7 @@
 
 #include "kernels/activation.h"
 #include "model/moe.h"
+#include "shaders/definition.h"
 
 /* ---- routing ----------------------------------------------------------------------------- */
 
@@ -155,19 +156,6 @@ static void group_by_expert(struct forward_pass *r) {
         b->filled[b->active[i]] = 0;
 }
 
-/* What the experts read, and how wide what they give is. */
-static const struct acts *input_of(const struct model *m) {
-    return m->hp->moe.n_latent != 0 ? &m->moe.latent_act : &m->x_act;
-}
-
-static uint32_t width_of(const struct model *m) {
-    return m->hp->moe.n_latent != 0 ? m->hp->moe.n_latent : m->hp->n_embd;
-}
-
-static size_t ld_of(const struct model *m) {
-    return m->hp->moe.n_latent != 0 ? m->moe.ld_latents : m->ld_acc;
-}
-
 /* The experts of a single token read it as it is packed already. */
 static bool reads_input(const struct forward_pass *r) {
     return r->step->n_tokens == 1 && !r->m->hp->moe.weighs_input;
@@ -192,7 +180,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
         uint32_t e = b->active[i], first = b->first[e], n = b->first[e + 1] - first;
         const struct ffn_weights *expert = &w->experts[e];
         bool biased = w->gate_bias != NULL;
-        b->in[i] = reads_input(r) ? *input_of(m) : forward_acts_part(&b->in_act, first, n);
+        b->in[i] = reads_input(r) ? *moe_input(m) : forward_acts_part(&b->in_act, first, n);
         b->mid[i] = forward_acts_part(&b->mid_act, first, n);
         b->slot[e] = i;
         b->ups[b->n_ups++] = (struct ffn_up){
@@ -245,42 +233,15 @@ static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
     }
 }
 
-/* Multiplies the n inputs of a group by their weights: a block of 8-bit values has them in its
- * scale. */
-static void weigh_inputs(const struct acts *in, uint32_t g, const float *weights, uint32_t n) {
-    const struct act *q8 = &in->q8, *f32 = &in->f32;
-    size_t n_blocks = q8->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
-    for (size_t b = 0; q8->q != NULL && b < n_blocks; b++)
-        for (uint32_t j = 0; j < n; j++, at++) {
-            float d = q8->d[at] * weights[j];
-            q8->d[at] = fabsf(d) < ACT_LEAST_SCALE ? 0.0f : d;
-            q8->s[at] = q8->d[at] * (float)(q8->sums[at].half[0] + q8->sums[at].half[1]);
-        }
-    float *values = f32->f != NULL ? f32->f + (size_t)g * ACT_GROUP * f32->n_cols : NULL;
-    for (size_t c = 0; values != NULL && c < f32->n_cols; c++)
-        for (uint32_t j = 0; j < n; j++)
-            values[c * n + j] = exact_tidy(values[c * n + j] * weights[j]);
-}
-
-/* The same on the device, where they are packed once more: each token's blocks by themselves, so
- * with the same bits. */
-static bool gather_on_device(struct forward_pass *r, struct pool *pool) {
-    struct model *m = r->m;
-    const struct moe_buffers *b = &m->moe;
-    if (!on_device(r) || r->sharded || m->hp->moe.weighs_input || m->hp->moe.n_latent != 0 ||
-        m->hp->parallel_blocks) /* others have normed them, or they are not what is in normed */
-        return false;
-    const bool records = device_records(pool);
-    for (size_t i = 0; records && i < b->n_active; i++) {
-        const struct act *f32 = &b->in[i].f32, *q8 = &b->in[i].q8;
-        const uint32_t *tokens = b->tokens + b->first[b->active[i]];
-        if (f32->f != NULL)
-            shaders_act_pack_rows(m->shaders, f32, m->normed, m->hp->n_embd, tokens);
-        if (q8->q != NULL)
-            shaders_act_pack_rows(m->shaders, q8, m->normed, m->hp->n_embd, tokens);
+/* Multiplies n inputs from `first` on by their weights. */
+static void weigh_inputs(const struct acts *in, uint32_t first, const float *weights,
+                         uint32_t n) {
+    for (uint32_t j = 0; j < n; j++) {
+        if (in->q8.q != NULL)
+            act_weigh(&in->q8, first + j, weights[j]);
+        if (in->f32.f != NULL)
+            act_weigh(&in->f32, first + j, weights[j]);
     }
-    pool_barrier(pool);
-    return true;
 }
 
 /* The inputs of each expert, group by group. */
@@ -296,11 +257,11 @@ static void gather_inputs(struct forward_pass *r, struct pool *pool) {
             uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
             uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
             if (in->q8.q != NULL)
-                gather_q8(&in->q8, g.group, &input_of(m)->q8, b->tokens + first, n);
+                gather_q8(&in->q8, g.group, &moe_input(m)->q8, b->tokens + first, n);
             if (in->f32.f != NULL)
-                gather_f32(&in->f32, g.group, &input_of(m)->f32, b->tokens + first, n);
+                gather_f32(&in->f32, g.group, &moe_input(m)->f32, b->tokens + first, n);
             if (m->hp->moe.weighs_input)
-                weigh_inputs(in, g.group, b->weights + first, n);
+                weigh_inputs(in, g.group * ACT_GROUP, b->weights + first, n);
         }
     pool_barrier(pool);
 }
@@ -323,7 +284,7 @@ static void add_expert(struct forward_pass *r, int64_t *acc, const struct moe_we
     struct moe_buffers *b = &m->moe;
     uint32_t e = b->active[i];
     const struct wmat *down = &w->experts[e].down;
-    m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), acc, ld_of(m),
+    m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), acc, moe_ld(m),
                        b->tokens + b->first[e], plan_expert_segment(m->hp->moe.n_ff),
                        tile_begin, tile_end);
     if (w->down_bias != NULL)
@@ -350,18 +311,12 @@ static void shared_tiles(struct forward_pass *r, const struct wmat *shared, size
                    (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
 }
 
-/* The shared experts whose results are added up with the others': none in a latent space. */
-static const struct wmat *shared_beside(const struct model *m, const struct moe_weights *w) {
-    static const struct wmat none;
-    return m->hp->moe.n_latent != 0 ? &none : &w->shared.down;
-}
-
 /* acc[.., tiles] of all tokens from the shared experts (or zero), then from each active expert
  * in turn. Threads take disjoint tiles of rows, so no other thread adds to these. */
 static void down_tiles(struct forward_pass *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
-    shared_tiles(r, shared_beside(m, w), ld_of(m), tile_begin, tile_end);
+    shared_tiles(r, moe_shared_beside(m, w), moe_ld(m), tile_begin, tile_end);
     for (uint32_t i = 0; i < m->moe.n_active; i++)
         add_expert(r, r->acc, w, i, tile_begin, tile_end);
 }
@@ -380,9 +335,9 @@ static uint32_t tiles_near(const struct forward_pass *r) {
 static void down(struct forward_pass *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
     const uint32_t near = tiles_near(r);
-    uint32_t n_tiles = (uint32_t)div_up(width_of(m), TILE_ROWS);
+    uint32_t n_tiles = (uint32_t)div_up(moe_width(m), TILE_ROWS);
     size_t begin, end;
-    size_t tile_bytes = shared_beside(m, w)->tile_bytes; /* of all that are added up */
+    size_t tile_bytes = moe_shared_beside(m, w)->tile_bytes; /* of all that are added up */
     for (size_t i = 0; i < m->moe.n_active; i++)
         tile_bytes += w->experts[m->moe.active[i]].down.tile_bytes;
     while (forward_claim_tiles(r, pool, n_tiles, tile_bytes, &begin, &end))
@@ -401,11 +356,11 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
     struct moe_buffers *b = &m->moe;
     static const uint32_t in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
     _Static_assert(ARRAY_LEN(in_order) == MOE_FEW, "a row for each token");
-    const struct wmat *shared = shared_beside(m, w);
+    const struct wmat *shared = moe_shared_beside(m, w);
     const struct wmat *first = b->n_active > 0 ? &w->experts[b->active[0]].down : shared;
-    const size_t n_tiles = div_up(width_of(m), TILE_ROWS);
+    const size_t n_tiles = div_up(moe_width(m), TILE_ROWS);
     const size_t n = b->n_active + (shared->n_cols != 0);
-    const size_t n_sums = r->step->n_tokens * ld_of(m), apart = MOE_FEW * m->ld_acc;
+    const size_t n_sums = r->step->n_tokens * moe_ld(m), apart = MOE_FEW * m->ld_acc;
     int64_t *sums = thread == 0 ? r->acc : b->sums + (size_t)(thread - 1) * apart;
     size_t begin, end;
     memset(sums, 0, n_sums * sizeof *sums);
@@ -425,38 +380,6 @@ static void down_few(struct forward_pass *r, struct pool *pool, int thread,
         for (size_t i = begin * TILE_ROWS; i < MIN(end * TILE_ROWS, n_sums); i++)
             for (int t = 1; t < pool_n_threads(pool); t++)
                 r->acc[i] += b->sums[(size_t)(t - 1) * apart + i];
-    pool_barrier(pool);
-}
-
-/* down_tiles() of all tiles, on the device. */
-static void record_down(struct forward_pass *r, const struct moe_weights *w) {
-    struct model *m = r->m;
-    const struct moe_buffers *b = &m->moe;
-    const struct wmat *shared = shared_beside(m, w);
-    if (shared->n_cols != 0)
-        shaders_matmul_fixed(m->shaders, shared, forward_act_for(&m->shared_act, shared),
-                             r->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared));
-    else
-        shaders_fixed_zero(m->shaders, r->acc, ld_of(m), width_of(m), r->step->n_tokens);
-    for (size_t i = 0; i < b->n_active; i++) {
-        const uint32_t e = b->active[i];
-        const struct wmat *down = &w->experts[e].down;
-        shaders_matmul_fixed_add(m->shaders, down, forward_act_for(&b->mid[i], down), r->acc,
-                                 ld_of(m), b->tokens + b->first[e],
-                                 plan_expert_segment(m->hp->moe.n_ff));
-    }
-}
-
-static void down_on_device(struct forward_pass *r, struct pool *pool,
-                           const struct moe_weights *w) {
-    struct model *m = r->m;
-    if (device_records(pool)) {
-        const struct shaders_chosen c = moe_chosen(r, m->moe.choices);
-        record_down(r, w);
-        if (w->down_bias != NULL)
-            shaders_chosen_fixed_bias(m->shaders, &c, r->acc, m->ld_acc, w->down_bias,
-                                      m->hp->n_embd, m->hp->n_embd);
-    }
     pool_barrier(pool);
 }
 
@@ -491,7 +414,10 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
     size_t begin, end;
     if (!forward_team_sum(r, pool, thread, n * b->ld_latents))
         return false;
-    forward_host(r, pool);
+    if (on_device(r)) {
+        moe_leave_latents_on_device(r, pool, w);
+        return true;
+    }
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float *row = b->latents + t * b->ld_latents;
@@ -502,7 +428,6 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
         }
     pool_barrier(pool);
     pack_latents(r, pool);
-    forward_host(r, pool);
     while (forward_claim_tiles(r, pool, div_up(m->hp->n_embd, TILE_ROWS),
                                w->latent_up.tile_bytes + w->shared.down.tile_bytes, &begin,
                                &end))
@@ -511,29 +436,44 @@ static bool leave_latents(struct forward_pass *r, struct pool *pool, int thread,
     return true;
 }
 
-bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
-                 const struct layer_weights *lw) {
-    struct model *m = r->m;
+/* From the choices to the sum over experts. */
+static void on_pool(struct forward_pass *r, struct pool *pool, int thread,
+                    const struct moe_weights *w) {
+    const struct moe_buffers *b = &r->m->moe;
+    if (thread == 0) {
+        group_by_expert(r);
+        plan_experts(r, w);
+    }
+    pool_barrier(pool);
+    if (!reads_input(r))
+        gather_inputs(r, pool);
+    ffn_up_forward(r, pool, thread, b->ups, b->n_ups);
+    if (r->step->n_tokens <= MOE_FEW)
+        down_few(r, pool, thread, w);
+    else
+        down(r, pool, w);
+}
+
+/* Everything up to the sum over experts. False: the group was lost, or a member chose wrong. */
+static bool choose_and_sum(struct forward_pass *r, struct pool *pool, int thread,
+                           const struct layer_weights *lw) {
     if (moe_on_device(r, pool, lw))
         return true;
     route(r, pool, thread, lw->moe);
     if (!tell_routes(r, pool, thread))
         return false;
-    if (m->hp->moe.n_latent != 0)
+    if (r->m->hp->moe.n_latent != 0)
         pack_latents(r, pool);
-    if (thread == 0) {
-        group_by_expert(r);
-        plan_experts(r, lw->moe);
-    }
-    pool_barrier(pool);
-    if (!reads_input(r) && !gather_on_device(r, pool))
-        gather_inputs(r, pool);
-    ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
     if (on_device(r))
-        down_on_device(r, pool, lw->moe);
-    else if (r->step->n_tokens <= MOE_FEW)
-        down_few(r, pool, thread, lw->moe);
+        moe_chosen_on_device(r, pool, lw);
     else
-        down(r, pool, lw->moe);
-    return m->hp->moe.n_latent == 0 || leave_latents(r, pool, thread, lw->moe);
+        on_pool(r, pool, thread, lw->moe);
+    return true;
+}
+
+bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
+                 const struct layer_weights *lw) {
+    if (!choose_and_sum(r, pool, thread, lw))
+        return false;
+    return r->m->hp->moe.n_latent == 0 || leave_latents(r, pool, thread, lw->moe);
 }

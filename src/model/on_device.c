@@ -158,9 +158,7 @@ static bool layer_is_whole(const struct model *m, const struct layer_weights *lw
     return (lw->recurrent == NULL || recurrent_is_on_device(m->hp)) && lw->index == NULL &&
            !lw->chooses && lw->compressed == NULL && !lw->sparse &&
            lw->attn_hyper.scale == NULL && lw->ffn_hyper.scale == NULL &&
-           lw->attn_score == NULL && lw->ffn_score == NULL &&
-           (lw->moe == NULL ||
-            (m->hp->moe.n_latent == 0 && !m->hp->moe.weighs_input && !m->hp->parallel_blocks));
+           lw->attn_score == NULL && lw->ffn_score == NULL;
 }
 
 static bool device_does_all(const struct model *m) {

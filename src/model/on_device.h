@@ -64,15 +64,13 @@ size_t device_piece_most(const struct model *m); /* of that memory (pieces.h) */
 void moe_share_matrices(struct model *m);
 void device_leave_memory(struct model *m);
 
-/* Whether a device chooses the experts of a layer itself; of how many tokens at most: an expert
- * is read for each of its tokens, seldom several if there are as many experts as choices. */
+/* Whether a device chooses the experts of a layer itself. The choices of more tokens than
+ * device_few() are grouped; those of fewer read an expert for each, seldom several if there are as
+ * many experts as choices. */
 bool device_chooses(const struct hparams *hp, uint32_t layer);
 static inline uint32_t device_few(const struct moe_params *p) {
     const uint32_t n_used = MAX(p->n_used, 1u);
     return MIN(MAX(MOE_FEW * n_used, p->n_experts), (uint32_t)DEVICE_FFN_TOKENS) / n_used;
-}
-static inline size_t device_routing_floats(const struct model *m) {
-    return device_few(&m->hp->moe) * (m->moe.ld_logits + TILE_ROWS + 1);
 }
 
 #endif

@@ -52,6 +52,23 @@ static inline void row_norm(float *x, const float *w, uint32_t n, float squares,
         x[i] = exact_tidy(x[i] * by * w[i]);
 }
 
+/* Token t of a times its weight: a block of 8-bit values has it in its scale. */
+static inline void act_weigh(const struct act *a, uint32_t t, float weight) {
+    const size_t n_blocks = a->n_cols / ACT_BLOCK, group = t / ACT_GROUP * ACT_GROUP;
+    const size_t step = a->n_tokens - group < ACT_GROUP ? a->n_tokens - group : ACT_GROUP;
+    const size_t n = a->kind == ACT_Q8 ? n_blocks : a->n_cols;
+    size_t at = group * n + t % ACT_GROUP;
+    for (size_t i = 0; i < n; i++, at += step) {
+        if (a->kind == ACT_F32) {
+            a->f[at] = exact_tidy(a->f[at] * weight);
+            continue;
+        }
+        const float d = a->d[at] * weight;
+        a->d[at] = fabsf(d) < ACT_LEAST_SCALE ? 0.0f : d;
+        a->s[at] = a->d[at] * (float)(a->sums[at].half[0] + a->sums[at].half[1]);
+    }
+}
+
 static inline float sigmoid(float x) {
     return exact_tidy(1.0f / (1.0f + exact_exp(-x)));
 }

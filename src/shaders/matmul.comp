@@ -3,7 +3,7 @@
  * what is decoded of a weight serves them all. PARTS lanes share a row. The integer part of a
  * block is theirs in any order; the chain of FMAs over blocks is one lane's for each row and
  * token. Where chains are short (segments, pieces of floats), each lane walks chains of its
- * own. */
+ * own. Choices that are grouped by expert are TOKENS of an expert after the others. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "exact.glsl"
@@ -21,20 +21,29 @@ layout(push_constant) uniform P {
     float scale;
     uint n_used;           /* not 0: matrices are those of experts, of which a token has so many: */
     uvec2 choices, matrices; /* expert and weight of each choice; address and scale by expert */
+    uint n_tiles, n_experts;
+    uvec2 groups; /* not 0: choices grouped by expert, for several tokens at a time: groups.glsl */
+    uint n_squares;
 } p;
 
 #include "matmul.glsl"
+#include "groups.glsl"
 
 shared uvec4 box[TOKENS * PARTS * 16u];
 
 uint part;
-uint gs, group, first_token; /* within the group */
-uint n_mine;                 /* tokens */
+uint first_token; /* or, of grouped choices, their first place */
+uint n_mine;      /* tokens */
+uint act_base[TOKENS], act_step[TOKENS]; /* where a token's blocks are, or columns of floats */
 float scale;
 
-/* Beyond the group's end there are no tokens: the last one's results are computed in their
- * place. */
-uint token_in_group(uint t) { return first_token + min(t, n_mine - 1u); }
+bool is_grouped() { return TOKENS > 1u && p.groups != uvec2(0u); }
+
+void take_token(uint t, uint token) {
+    uint group = token / 12u;
+    act_base[t] = group * 12u * (FLOATS != 0u ? p.n_cols : p.n_cols / 32u) + token % 12u;
+    act_step[t] = min(p.n_tokens - group * 12u, 12u);
+}
 
 int dot4(uint a, uint b) {
 #ifdef DOT
@@ -83,9 +92,7 @@ terms terms_of(const block r, uint act) {
     return t;
 }
 
-uint act_at(uint b, uint t) {
-    return group * 12u * (p.n_cols / 32u) + b * gs + token_in_group(t);
-}
+uint act_at(uint b, uint t) { return act_base[t] + b * act_step[t]; }
 
 float step(terms v, float acc) {
     acc = fma_(v.a0, v.b0, acc);
@@ -97,11 +104,11 @@ float step(terms v, float acc) {
 
 void float_chain(uint begin, uint end, out float acc[TOKENS]) {
     for (uint t = 0u; t < TOKENS; t++) acc[t] = 0.0;
-    Floats f = Floats(further(p.values, group * 12u * 4u, p.n_cols));
+    Floats f = Floats(p.values);
     for (uint c = begin; c < end; c++) {
         float w = weight(c);
         for (uint t = 0u; t < TOKENS; t++)
-            acc[t] = fma_(w, f.at[c * gs + token_in_group(t)], acc[t]);
+            acc[t] = fma_(w, f.at[act_at(c, t)], acc[t]);
     }
 }
 
@@ -125,22 +132,30 @@ void segment(uint begin, uint end, out float sum[TOKENS]) {
 
 uint box_at(uint i, uint t) { return (t * PARTS + i) * 16u + lane; }
 
+uint choice_at(uint place) {
+    return Words(p.groups).at[rows_at(p.n_experts, p.n_squares, place)];
+}
+
 uvec2 y_row(uint t, uint size) {
-    uint token = group * 12u + first_token + t;
-    if (p.n_used != 0u) token = gl_WorkGroupID.y;
+    uint token = first_token + t;
+    if (is_grouped()) token = choice_at(token) / (FIXED != 0u ? p.n_used : 1u);
+    else if (p.n_used != 0u) token = gl_WorkGroupID.y;
     else if (FIXED != 0u && p.rows != uvec2(0u)) token = Words(p.rows).at[token];
     return further(further(p.y, token * size, p.ldy), gl_WorkGroupID.x * 16u + lane, size);
 }
 
-/* The matrix of a choice, and the token of x that it reads. False: this rank does not hold it. */
-bool take_choice(uint i, uint token) {
-    uvec4 matrix = Quads(p.matrices).at[Pairs(p.choices).at[i].x];
+/* False: this rank does not hold the expert. */
+bool take_expert(uint expert) {
+    uvec4 matrix = Quads(p.matrices).at[expert];
     tile = Words(further(matrix.xy, gl_WorkGroupID.x, p.tile_bytes));
     scale = uintBitsToFloat(matrix.z);
-    group = token / 12u;
-    gs = min(p.n_tokens - group * 12u, 12u);
-    first_token = token % 12u;
     return matrix.xy != uvec2(0u);
+}
+
+/* The matrix of a choice, and the token of x that it reads. */
+bool take_choice(uint i, uint token) {
+    take_token(0u, token);
+    return take_expert(Pairs(p.choices).at[i].x);
 }
 
 /* A lane's segments, and then all lanes' sums: integers, so in any order. A token's choices are
@@ -148,11 +163,11 @@ bool take_choice(uint i, uint token) {
 void fixed_product() {
     uvec2 sums[TOKENS];
     for (uint t = 0u; t < TOKENS; t++) sums[t] = uvec2(0u);
-    uint n_segments = p.n_cols / p.seg_cols;
-    for (uint i = part; i < n_segments * max(p.n_used, 1u); i += PARTS) {
+    const uint n_segments = p.n_cols / p.seg_cols, n_each = is_grouped() ? 1u : max(p.n_used, 1u);
+    for (uint i = part; i < n_segments * n_each; i += PARTS) {
         uint c = i % n_segments * p.seg_cols, choice = gl_WorkGroupID.y * p.n_used + i / n_segments;
         float sum[TOKENS];
-        if (p.n_used != 0u && !take_choice(choice, choice)) continue;
+        if (p.n_used != 0u && !is_grouped() && !take_choice(choice, choice)) continue;
         segment(c, c + p.seg_cols, sum);
         for (uint t = 0u; t < TOKENS; t++) sums[t] = add64(sums[t], to_fixed(sum[t]));
     }
@@ -161,8 +176,10 @@ void fixed_product() {
     if (part >= n_mine) return;
     uvec2 all = uvec2(0u);
     for (uint i = 0u; i < PARTS; i++) all = add64(all, box[box_at(i, part)].xy);
-    Pairs y = Pairs(y_row(part, 8u));
-    y.at[0] = p.rows != uvec2(0u) ? add64(y.at[0], all) : all;
+    uvec2 address = y_row(part, 8u);
+    Pairs y = Pairs(address);
+    if (is_grouped()) add_beside(address, all);
+    else y.at[0] = p.rows != uvec2(0u) ? add64(y.at[0], all) : all;
 }
 
 /* PARTS pieces side by side, then their sums in order. */
@@ -206,23 +223,48 @@ void block_product() {
     if (part < n_mine) Floats(y_row(part, 4u)).at[0] = tidy_(acc);
 }
 
+/* What a workgroup computes of one matrix: choices of an expert that are not in squares, or some
+ * tokens of a group, or a token. How many times TOKENS that is; 0: nothing, of all lanes alike. */
+uint take_work() {
+    const uint per_group = (12u + TOKENS - 1u) / TOKENS, y = gl_WorkGroupID.y;
+    if (is_grouped()) {
+        Words first = Words(p.groups);
+        uint end = first.at[y + 1u], n = rest_of(end - first.at[y]);
+        first_token = end - n;
+        n_mine = n;
+        return n != 0u && take_expert(y) ? (n + TOKENS - 1u) / TOKENS : 0u;
+    }
+    n_mine = 1u;
+    if (p.n_used != 0u) return FIXED != 0u || take_choice(y, y / p.n_used) ? 1u : 0u;
+    first_token = y / per_group * 12u + y % per_group * TOKENS;
+    uint end = min(p.n_tokens, y / per_group * 12u + 12u);
+    n_mine = end - min(first_token, end);
+    return n_mine != 0u ? 1u : 0u;
+}
+
+/* The i-th TOKENS of these. Beyond the last there are no tokens: its results are computed in their
+ * place. */
+void take_tokens(uint i, uint first, uint n) {
+    first_token = first + i * TOKENS;
+    n_mine = min(n - i * TOKENS, TOKENS);
+    for (uint t = 0u; t < TOKENS; t++) {
+        uint token = first_token + min(t, n_mine - 1u);
+        if (is_grouped()) token = choice_at(token) / (FIXED != 0u ? 1u : p.n_used);
+        take_token(t, token);
+    }
+}
+
 void main() {
     lane = gl_LocalInvocationID.x;
     part = gl_LocalInvocationID.y;
     tile = Words(further(p.tiles, gl_WorkGroupID.x, p.tile_bytes));
     scale = p.scale;
-    const uint per_group = (12u + TOKENS - 1u) / TOKENS;
-    group = gl_WorkGroupID.y / per_group;
-    gs = min(p.n_tokens - group * 12u, 12u);
-    first_token = gl_WorkGroupID.y % per_group * TOKENS;
-    if (p.n_used != 0u) {
-        n_mine = 1u;
-        if (FIXED == 0u && !take_choice(gl_WorkGroupID.y, gl_WorkGroupID.y / p.n_used)) return;
-    } else {
-        if (first_token >= gs) return; /* of all lanes alike */
-        n_mine = min(gs - first_token, TOKENS);
+    const uint n_times = take_work(), first = first_token, n = n_mine;
+    for (uint i = 0u; i < n_times; i++) {
+        if (is_grouped() || p.n_used == 0u) take_tokens(i, first, n);
+        if (FIXED != 0u) fixed_product();
+        else if (FLOATS != 0u) float_product();
+        else block_product();
+        if (FIXED != 0u) barrier(); /* before the next ones are put into the box */
     }
-    if (FIXED != 0u) fixed_product();
-    else if (FLOATS != 0u) float_product();
-    else block_product();
 }

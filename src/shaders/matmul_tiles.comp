@@ -18,12 +18,15 @@ layout(push_constant) uniform P { /* matmul.comp's */
     uvec2 d, sums, s, y, rows;
     uint n_cols, col_phase, tile_bytes, n_tokens, ldy, seg_cols;
     float scale;
-    uint unused;
+    uint n_used;
     uvec2 choices, matrices;
-    uint n_tiles;
+    uint n_tiles, n_experts;
+    uvec2 groups; /* not 0: choices grouped by expert, a square for each workgroup: groups.glsl */
+    uint n_squares;
 } p;
 
 #include "matmul.glsl"
+#include "groups.glsl"
 
 const uint PAIRS = EACH * EACH;
 const uint SIDE = 16u * EACH;           /* rows, tokens of a workgroup */
@@ -36,21 +39,58 @@ shared uvec4 row_codes[256], token_codes[256];
 shared uvec4 row_scales[128];   /* row_terms() */
 shared uvec2 token_scales[128]; /* token_terms() */
 
+shared uint token_of[SIDE_TOKENS]; /* of x */
+
 uint self, across, down; /* this lane; its place along the tokens and along the rows */
-uint first_row, first_token, n_blocks;
+uint first_row, n_blocks;
+uint first_token, n_mine; /* or, of grouped choices, their first place; tokens that are written */
+uvec2 tiles;
+float scale;
 
 float sum_of[PAIRS];    /* a chain; of pieces of floats the sum of those that have ended */
 uvec2 fixed_sum_of[PAIRS];
 
 void look_at_row(uint row) {
     uint i = (first_row + row) / 16u;
-    tile = Words(further(p.tiles, min(i, p.n_tiles - 1u), p.tile_bytes));
+    tile = Words(further(tiles, min(i, p.n_tiles - 1u), p.tile_bytes));
     lane = row % 16u;
 }
 
-/* Beyond the last token its own values are taken, and what comes of them is not written. */
+bool is_grouped() { return p.groups != uvec2(0u); }
+
+uint choice_at(uint place) {
+    return Words(p.groups).at[rows_at(p.n_experts, p.n_squares, place)];
+}
+
+/* False: there is no such square, of all lanes alike. Beyond the last token its own values are
+ * taken, and what comes of them is not written. */
+bool take_square(uint which) {
+    first_token = which * SIDE;
+    n_mine = min(p.n_tokens - min(first_token, p.n_tokens), SIDE);
+    tiles = p.tiles;
+    scale = p.scale;
+    if (is_grouped()) {
+        Words words = Words(p.groups);
+        uint at = squares_at(p.n_experts, which), expert = words.at[at];
+        if (expert == NO_EXPERT) return false;
+        uvec4 matrix = Quads(p.matrices).at[expert];
+        first_token = words.at[at + 1u];
+        n_mine = min(words.at[expert + 1u] - first_token, SIDE);
+        tiles = matrix.xy;
+        scale = uintBitsToFloat(matrix.z);
+    }
+    if (n_mine == 0u || tiles == uvec2(0u)) return false;
+    if (self < SIDE) {
+        uint token = first_token + min(self, n_mine - 1u);
+        if (is_grouped()) token = choice_at(token) / (FIXED != 0u ? 1u : p.n_used);
+        token_of[self] = token;
+    }
+    barrier();
+    return true;
+}
+
 uint act_at(uint token, uint b, uint n) {
-    token = min(first_token + token, p.n_tokens - 1u);
+    token = token_of[token];
     uint group = token / 12u;
     return group * 12u * n + b * min(p.n_tokens - group * 12u, 12u) + token % 12u;
 }
@@ -100,7 +140,7 @@ uvec4 row_terms(uint b) {
 
 uvec2 token_terms(uint act) {
     float dx = Floats(p.d).at[act];
-    if (SCALES == D_D) dx = mul_(dx, p.scale);
+    if (SCALES == D_D) dx = mul_(dx, scale);
     uint more = 0u;
     if (SCALES == HALVES_MIN) more = Words(p.sums).at[act];
     else if (TWO && SCALES != D_D) more = floatBitsToUint(Floats(p.s).at[act]);
@@ -245,16 +285,24 @@ void float_product() {
 /* Which of a workgroup's rows and tokens a lane has: of floats those close together. */
 uint place(uint i, uint first) { return FLOATS != 0u ? first * EACH + i : i * 16u + first; }
 
+/* Where the row of y of the n-th token is. */
+uvec2 y_row(uint n) {
+    uint row = first_token + n, size = FIXED != 0u ? 8u : 4u;
+    if (is_grouped()) row = choice_at(row) / (FIXED != 0u ? p.n_used : 1u);
+    else if (FIXED != 0u && p.rows != uvec2(0u)) row = Words(p.rows).at[row];
+    return further(p.y, row * size, p.ldy);
+}
+
 void write_token(uint t) {
-    uint token = first_token + place(t, across), size = FIXED != 0u ? 8u : 4u;
-    if (token >= p.n_tokens) return;
-    bool adds = FIXED != 0u && p.rows != uvec2(0u);
-    uvec2 y = further(p.y, (adds ? Words(p.rows).at[token] : token) * size, p.ldy);
+    uint n = place(t, across);
+    if (n >= n_mine) return;
+    uvec2 y = y_row(n);
     [[unroll]] for (uint r = 0u; r < EACH; r++) {
         uint row = first_row + place(r, down), i = r * EACH + t;
         if (row >= p.n_tiles * 16u) continue;
         if (FIXED == 0u) Floats(y).at[row] = tidy_(sum_of[i]);
-        else if (adds) Pairs(y).at[row] = add64(Pairs(y).at[row], fixed_sum_of[i]);
+        else if (is_grouped()) add_beside(further(y, row, 8u), fixed_sum_of[i]);
+        else if (p.rows != uvec2(0u)) Pairs(y).at[row] = add64(Pairs(y).at[row], fixed_sum_of[i]);
         else Pairs(y).at[row] = fixed_sum_of[i];
     }
 }
@@ -263,8 +311,8 @@ void main() {
     self = gl_LocalInvocationID.x;
     across = self % 16u;
     down = self / 16u;
-    first_token = gl_WorkGroupID.x * SIDE;
     first_row = gl_WorkGroupID.y * SIDE;
+    if (!take_square(gl_WorkGroupID.x)) return;
     [[unroll]] for (uint i = 0u; i < PAIRS; i++) {
         sum_of[i] = 0.0;
         fixed_sum_of[i] = uvec2(0u);

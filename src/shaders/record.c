@@ -34,8 +34,11 @@ struct product_push { /* matmul.comp, matmul_tiles.comp */
     float scale;
     uint32_t n_used;
     uint64_t choices, matrices;
-    uint32_t n_tiles, unused;
+    uint32_t n_tiles, n_experts;
+    uint64_t groups;
+    uint32_t n_squares, unused;
 };
+_Static_assert(sizeof(struct product_push) <= 128, "push constants");
 
 static struct product_push product_push(const struct shaders *s, const struct wmat *w,
                                         const struct act *x, void *y, size_t ldy,
@@ -409,17 +412,63 @@ struct shaders_matrix shaders_matrix(const struct shaders *s, const struct wmat 
     return (struct shaders_matrix){.tiles = held ? at(s, w->tiles) : 0, .scale = w->scale};
 }
 
-static void chosen_product(struct shaders *s, enum product p, const struct shaders_chosen *c,
-                           const struct shaders_matrix *matrices, const struct wmat *like,
-                           struct product_push push, uint32_t n_rows, bool beside) {
+/* The most squares that experts have (groups.glsl): each has SHADERS_MANY choices or more. */
+static uint32_t most_squares(uint32_t n_choices, uint32_t n_experts) {
+    return MIN(n_choices / SHADERS_SIDE + n_experts, n_choices / SHADERS_MANY);
+}
+
+size_t shaders_group_words(uint32_t n_choices, uint32_t n_experts) {
+    return n_experts + 1 + 2 * (size_t)most_squares(n_choices, n_experts) + n_choices;
+}
+
+void shaders_group(struct shaders *s, const struct shaders_chosen *c) {
+    const uint32_t n = c->n_tokens * c->n_used;
+    struct {
+        uint64_t choices, groups;
+        uint32_t n, n_experts, n_squares, begin, end, unused;
+    } push = {
+        at(s, c->choices), at(s, c->groups), n, c->n_experts, most_squares(n, c->n_experts),
+        c->begin,          c->end,           0};
+    BUG_ON(c->n_experts > SHADERS_EXPERTS_MAX);
+    touches(s, c->choices, 1, sizeof *c->choices, n);
+    touches(s, c->groups, shaders_group_words(n, c->n_experts), sizeof *c->groups, 1);
+    RUN(s, SHADER_GROUP, push, 1, 1);
+}
+
+static void run_product(struct shaders *s, const struct wmat *like, enum product p,
+                        const struct product_push *push, uint32_t x, uint32_t y, bool beside) {
     const struct device_kernel *k = s->products[like->type][p];
     BUG_ON(k == NULL);
+    (beside ? device_run_beside : device_run)(s->d, k, push, sizeof *push, x, y, 1);
+}
+
+/* As products of one matrix do: squares of an expert's choices, and beside them what is left. */
+static void grouped_product(struct shaders *s, bool fixed, const struct shaders_chosen *c,
+                            const struct wmat *like, struct product_push push, bool beside) {
+    const uint32_t n_squares = most_squares(c->n_tokens * c->n_used, c->n_experts);
+    push.groups = at(s, c->groups);
+    push.n_experts = c->n_experts;
+    push.n_squares = n_squares;
+    touches(s, like->tiles, like->tile_bytes * wmat_n_tiles(like), 1, c->end - c->begin);
+    run_product(s, like, fixed ? PRODUCT_FIXED_FEW : PRODUCT_FEW, &push, wmat_n_tiles(like),
+                c->n_experts, beside);
+    run_product(s, like, fixed ? PRODUCT_FIXED_MANY : PRODUCT_MANY, &push, n_squares,
+                (uint32_t)div_up(like->n_rows, SHADERS_SIDE), true);
+}
+
+static void chosen_product(struct shaders *s, bool fixed, const struct shaders_chosen *c,
+                           const struct shaders_matrix *matrices, const struct wmat *like,
+                           struct product_push push, uint32_t n_rows, bool beside) {
     push.n_used = c->n_used;
     push.choices = at(s, c->choices);
     push.matrices = at(s, matrices);
+    if (c->groups != NULL) {
+        grouped_product(s, fixed, c, like, push, beside);
+        return;
+    }
     touches(s, like->tiles, like->tile_bytes * wmat_n_tiles(like), c->n_used, c->n_tokens);
-    (beside ? device_run_beside : device_run)(s->d, k, &push, sizeof push, wmat_n_tiles(like),
-                                              n_rows, 1);
+    run_product(s, like, fixed ? PRODUCT_FIXED_ONE : PRODUCT_ONE, &push, wmat_n_tiles(like),
+                n_rows, beside);
 }
 
 void shaders_chosen_matmul(struct shaders *s, const struct shaders_chosen *c,
@@ -428,8 +477,8 @@ void shaders_chosen_matmul(struct shaders *s, const struct shaders_chosen *c,
     const uint32_t n_rows = c->n_tokens * c->n_used;
     touches_act(s, x);
     touches_floats(s, y.p, like->n_rows, n_rows);
-    chosen_product(s, PRODUCT_ONE, c, matrices, like,
-                   product_push(s, like, x, y.p, y.ld, NULL, 0), n_rows, beside);
+    chosen_product(s, false, c, matrices, like, product_push(s, like, x, y.p, y.ld, NULL, 0),
+                   n_rows, beside);
 }
 
 void shaders_chosen_matmul_fixed(struct shaders *s, const struct shaders_chosen *c,
@@ -440,7 +489,9 @@ void shaders_chosen_matmul_fixed(struct shaders *s, const struct shaders_chosen 
     push.rows = adds; /* whether there are any is all that is asked */
     touches_act(s, x);
     touches(s, y, like->n_rows, sizeof *y, c->n_tokens);
-    chosen_product(s, PRODUCT_FIXED_ONE, c, matrices, like, push, c->n_tokens, false);
+    if (c->groups != NULL && !adds)
+        shaders_fixed_zero(s, y, ldy, like->n_rows, c->n_tokens);
+    chosen_product(s, true, c, matrices, like, push, c->n_tokens, false);
 }
 
 enum chosen_op { CHOSEN_ADD, CHOSEN_FIXED }; /* chosen.comp */
@@ -459,6 +510,31 @@ static void biases(struct shaders *s, enum chosen_op op, const struct shaders_ch
     touches_floats(s, bias, n, n_rows);
     RUN(s, SHADER_CHOSEN, push, div_up(n, VECTOR_LANES),
         op == CHOSEN_FIXED ? c->n_tokens : n_rows);
+}
+
+void shaders_chosen_weigh(struct shaders *s, const struct shaders_chosen *c,
+                          const struct act *to, const struct act *x) {
+    const bool q8 = x->kind == ACT_Q8;
+    struct {
+        uint64_t from, d, sums, start, to, to_d, to_sums, to_start, to_s, choices;
+        uint32_t n_cols, n_tokens, n_used;
+        float least;
+    } push = {.from = q8 ? at(s, x->q) : at(s, x->f),
+              .to = q8 ? at(s, to->q) : at(s, to->f),
+              .choices = at(s, c->choices),
+              .n_cols = x->n_cols,
+              .n_tokens = c->n_tokens,
+              .n_used = c->n_used,
+              .least = ACT_LEAST_SCALE};
+    if (q8) {
+        push.d = at(s, x->d), push.to_d = at(s, to->d);
+        push.sums = at(s, x->sums), push.to_sums = at(s, to->sums);
+        push.start = at(s, x->start), push.to_start = at(s, to->start);
+        push.to_s = at(s, to->s);
+    }
+    touches_act(s, x);
+    touches_act(s, to);
+    RUN(s, SHADER_ACT_WEIGH, push, div_up(x->n_cols, 64 * ACT_BLOCK), c->n_tokens * c->n_used);
 }
 
 void shaders_chosen_add(struct shaders *s, const struct shaders_chosen *c, struct rows x,

@@ -44,6 +44,32 @@ static enum status test_act_pack(struct test *t, struct err *err) {
     return test_end(t, err);
 }
 
+/* Of each token for two choices of unlike weights. */
+static enum status test_act_weigh(struct test *t, struct err *err) {
+    enum { TOKENS = 7, N = 2 * TOKENS, COLS = 128, N_BLOCKS = COLS / ACT_BLOCK };
+    test_begin(t, shader_name(SHADER_ACT_WEIGH));
+    float *x = take(t, N * COLS * sizeof *x);
+    struct choice *choices = take(t, N * sizeof *choices);
+    const struct shaders_chosen c = {.choices = choices, .n_tokens = TOKENS, .n_used = 2};
+    for (int kind = 0; kind < 2; kind++) {
+        struct act a = take_act(t, (enum act_kind)kind, TOKENS, COLS);
+        struct act got = take_act(t, (enum act_kind)kind, N, COLS);
+        struct act want = take_act(t, (enum act_kind)kind, N, COLS);
+        samples_blocks(x, TOKENS * COLS, 7);
+        t->definition->act_pack(&a, x, COLS, 0, N_BLOCKS);
+        for (uint32_t i = N; i-- > 0;) {
+            choices[i] = (struct choice){0, i % 3 == 0 ? 0x1p-30f : 0.37f * (float)i};
+            memmove(x + i * COLS, x + i / 2 * COLS, COLS * sizeof *x);
+        }
+        t->definition->act_pack(&want, x, COLS, 0, N_BLOCKS);
+        for (uint32_t i = 0; i < N; i++)
+            act_weigh(&want, i, choices[i].weight);
+        shaders_chosen_weigh(t->s, &c, &got, &a);
+        expect_act(t, &got, &want);
+    }
+    return test_end(t, err);
+}
+
 enum { PRODUCT_ROWS = 19, PRODUCT_COLS = 17 * ACT_BLOCK, PRODUCT_LD = 32 };
 
 /* Of n tokens: as floats, and in segments of a block. */
@@ -68,11 +94,14 @@ static void test_products_of(struct test *t, const struct wmat *w, uint32_t n_to
 enum { EXPERTS = 3, CHOOSERS = 2, USED = 2, CHOICES = CHOOSERS * USED };
 static const struct choice some_choices[CHOICES] = {{2, 1}, {1, 0.3f}, {0, -2}, {2, 0.7f}};
 
-static struct shaders_chosen take_chosen(struct test *t) {
-    return (struct shaders_chosen){.choices = take_copy(t, some_choices, sizeof some_choices),
-                                   .n_tokens = CHOOSERS,
+static struct shaders_chosen take_chosen(struct test *t, const struct choice *choices,
+                                         uint32_t n_tokens) {
+    return (struct shaders_chosen){.choices =
+                                       take_copy(t, choices, n_tokens * USED * sizeof *choices),
+                                   .n_tokens = n_tokens,
                                    .n_used = USED,
-                                   .end = EXPERTS};
+                                   .end = EXPERTS,
+                                   .n_experts = EXPERTS};
 }
 
 /* The matrix's tiles as those of experts, of which one is not held. */
@@ -91,25 +120,27 @@ static struct shaders_matrix *take_matrices(struct test *t, const struct wmat *w
 
 /* By choices: as floats a row of y for each; with an input for each, the sums of a token's, and
  * these once more added to them. */
-static void test_chosen_products(struct test *t, const struct wmat *w) {
-    enum { N = CHOICES * TILE_ROWS, LD = TILE_ROWS, N_BLOCKS = PRODUCT_COLS / ACT_BLOCK };
+static void test_chosen_products(struct test *t, const struct wmat *w, struct shaders_chosen c,
+                                 bool grouped) {
+    enum { LD = TILE_ROWS, N_BLOCKS = PRODUCT_COLS / ACT_BLOCK };
     const enum act_kind kind = act_kind_for(w->type);
-    const struct shaders_chosen c = take_chosen(t);
+    const uint32_t n_choices = c.n_tokens * USED;
+    const size_t n = (size_t)n_choices * LD, n_x = (size_t)n_choices * PRODUCT_COLS;
     struct wmat experts[EXPERTS];
     const struct shaders_matrix *matrices = take_matrices(t, w, experts);
-    float *x = take(t, CHOICES * PRODUCT_COLS * sizeof *x);
-    float *got = take(t, N * sizeof *got), *want = take(t, N * sizeof *want);
-    int64_t *sums = take(t, N * sizeof *sums), *want_sums = take(t, N * sizeof *want_sums);
-    const struct act a = take_act(t, kind, CHOOSERS, PRODUCT_COLS),
-                     b = take_act(t, kind, CHOICES, PRODUCT_COLS),
+    float *x = take(t, n_x * sizeof *x);
+    float *got = take(t, n * sizeof *got), *want = take(t, n * sizeof *want);
+    int64_t *sums = take(t, n * sizeof *sums), *want_sums = take(t, n * sizeof *want_sums);
+    const struct act a = take_act(t, kind, c.n_tokens, PRODUCT_COLS),
+                     b = take_act(t, kind, n_choices, PRODUCT_COLS),
                      one = take_act(t, kind, 1, PRODUCT_COLS);
-    samples_mild(x, CHOICES * PRODUCT_COLS, 5);
+    samples_mild(x, n_x, 5);
     t->definition->act_pack(&a, x, PRODUCT_COLS, 0, N_BLOCKS);
     t->definition->act_pack(&b, x, PRODUCT_COLS, 0, N_BLOCKS);
-    memset(got, 0, N * sizeof *got), memset(want, 0, N * sizeof *want);
-    memset(sums, 0, N * sizeof *sums), memset(want_sums, 0, N * sizeof *want_sums);
-    for (uint32_t i = 0, token; i < CHOICES; i++) {
-        const struct wmat *m = &experts[some_choices[i].expert];
+    memset(got, 0, n * sizeof *got), memset(want, 0, n * sizeof *want);
+    memset(sums, 0, n * sizeof *sums), memset(want_sums, 0, n * sizeof *want_sums);
+    for (uint32_t i = 0, token; i < n_choices; i++) {
+        const struct wmat *m = &experts[c.choices[i].expert];
         token = i / USED;
         t->definition->act_pack(&one, x + (size_t)token * PRODUCT_COLS, PRODUCT_COLS, 0,
                                 N_BLOCKS);
@@ -119,11 +150,24 @@ static void test_chosen_products(struct test *t, const struct wmat *w) {
             t->definition->matmul_fixed(m, &one, want_sums, LD, &token, ACT_BLOCK, 0,
                                         wmat_n_tiles(m));
     }
+    if (grouped) {
+        c.groups = take(t, shaders_group_words(n_choices, EXPERTS) * sizeof *c.groups);
+        shaders_group(t->s, &c);
+    }
     shaders_chosen_matmul(t->s, &c, matrices, experts, &a, (struct rows){got, LD}, false);
     for (int adds = 0; adds < 2; adds++)
         shaders_chosen_matmul_fixed(t->s, &c, matrices, experts, &b, sums, LD, ACT_BLOCK, adds);
-    expect_floats(t, got, want, N);
-    expect_bytes(t, sums, want_sums, CHOOSERS * LD * sizeof *sums);
+    expect_floats(t, got, want, n);
+    expect_bytes(t, sums, want_sums, (size_t)c.n_tokens * LD * sizeof *sums);
+}
+
+/* Grouped: a square of one expert's choices, and some of another's. */
+static void test_grouped_products(struct test *t, const struct wmat *w) {
+    enum { TOKENS = SHADERS_MANY + 2 };
+    struct choice choices[TOKENS * USED];
+    for (uint32_t i = 0; i < TOKENS * USED; i++)
+        choices[i] = (struct choice){i % 2 == 0 ? 2 : i / 2 % EXPERTS, 1};
+    test_chosen_products(t, w, take_chosen(t, choices, TOKENS), true);
 }
 
 static enum status test_products(struct test *t, enum qtype type, struct err *err) {
@@ -139,7 +183,8 @@ static enum status test_products(struct test *t, enum qtype type, struct err *er
     test_products_of(t, &w, 1);
     test_products_of(t, &w, 6);
     test_products_of(t, &w, SHADERS_SIDE + 3);
-    test_chosen_products(t, &w);
+    test_chosen_products(t, &w, take_chosen(t, some_choices, CHOOSERS), false);
+    test_grouped_products(t, &w);
     return test_end(t, err);
 }
 
@@ -395,7 +440,7 @@ static enum status test_route(struct test *t, struct err *err) {
 
 static enum status test_chosen_biases(struct test *t, struct err *err) {
     test_begin(t, shader_name(SHADER_CHOSEN));
-    struct shaders_chosen c = take_chosen(t);
+    struct shaders_chosen c = take_chosen(t, some_choices, CHOOSERS);
     const size_t n = WIDTH, all = CHOICES * n;
     float *x = take_floats(t, all, 100), *biases = take_floats(t, EXPERTS * n, 101);
     int64_t *acc = take(t, CHOOSERS * n * sizeof *acc);
@@ -526,9 +571,12 @@ static void close_memory(struct test *t) {
 
 enum status shaders_test(struct shaders *s, struct err *err) {
     static enum status (*const tests[])(struct test *, struct err *) = {
-        test_act_pack, test_rmsnorm,       test_lanes16,  test_row_norm,        test_fixed,
-        test_vectors,  test_softcap,       test_activate, test_heads,           test_rope,
-        test_route,    test_chosen_biases, test_conv,     test_recurrent_gates, test_recurrence,
+        test_act_pack,      test_act_weigh, test_rmsnorm,
+        test_lanes16,       test_row_norm,  test_fixed,
+        test_vectors,       test_softcap,   test_activate,
+        test_heads,         test_rope,      test_route,
+        test_chosen_biases, test_conv,      test_recurrent_gates,
+        test_recurrence,
     };
     struct test t;
     enum status st = open_memory(&t, s, err);

@@ -12,6 +12,7 @@
 
 static const char *const names[SHADER_N] = {
     [SHADER_ACT_PACK] = "act_pack",
+    [SHADER_ACT_WEIGH] = "weighing of what experts read",
     [SHADER_RMSNORM] = "rmsnorm",
     [SHADER_VECTOR] = "vector",
     [SHADER_COPY] = "copy",
@@ -23,6 +24,7 @@ static const char *const names[SHADER_N] = {
     [SHADER_ROW_NORM] = "norm of a row of heads",
     [SHADER_ROUTE] = "choice of experts",
     [SHADER_CHOSEN] = "biases of experts",
+    [SHADER_GROUP] = "grouping by expert",
     [SHADER_CONV] = "convolution",
     [SHADER_RECURRENT_GATES] = "gates of a recurrence",
     [SHADER_RECURRENCE] = "recurrence",
@@ -88,6 +90,7 @@ struct code {
         }                                            \
     }
 EXTERN_PAIR(act_pack)
+EXTERN_PAIR(act_weigh)
 EXTERN_PAIR(rmsnorm)
 EXTERN_PAIR(vector)
 EXTERN_PAIR(copy)
@@ -99,6 +102,7 @@ EXTERN_PAIR(lanes16)
 EXTERN_PAIR(row_norm)
 EXTERN_PAIR(route)
 EXTERN_PAIR(chosen)
+EXTERN_PAIR(group)
 EXTERN_PAIR(conv)
 EXTERN_PAIR(recurrent_gates)
 EXTERN_PAIR(recurrence)
@@ -110,10 +114,12 @@ EXTERN_PAIR(matmul_tiles)
 EXTERN_PAIR(matmul_tiles_dot)
 
 static const struct code codes[SHADER_ATTENTION + 1] = {
-    PAIR(act_pack),  PAIR(rmsnorm),         PAIR(vector),     PAIR(copy),
-    PAIR(rope),      PAIR(activate),        PAIR(kv_store),   PAIR(heads),
-    PAIR(lanes16),   PAIR(row_norm),        PAIR(route),      PAIR(chosen),
-    PAIR(conv),      PAIR(recurrent_gates), PAIR(recurrence), PAIR(attention_merge),
+    PAIR(act_pack),        PAIR(act_weigh),  PAIR(rmsnorm),
+    PAIR(vector),          PAIR(copy),       PAIR(rope),
+    PAIR(activate),        PAIR(kv_store),   PAIR(heads),
+    PAIR(lanes16),         PAIR(row_norm),   PAIR(route),
+    PAIR(chosen),          PAIR(group),      PAIR(conv),
+    PAIR(recurrent_gates), PAIR(recurrence), PAIR(attention_merge),
     PAIR(attention),
 };
 #define WITH_DOT(name)                                                       \

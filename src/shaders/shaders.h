@@ -172,7 +172,14 @@ struct shaders_chosen {
     const struct choice *choices; /* [n_tokens, n_used] */
     uint32_t n_tokens, n_used;
     uint32_t begin, end; /* held */
+    /* Of many tokens: choices grouped by expert (shaders_group()), so that products read an expert
+     * once for several of its tokens, as those of one matrix do. NULL: for each of them. */
+    uint32_t *groups; /* [shaders_group_words()] in mapped memory, aligned to 16 */
+    uint32_t n_experts;
 };
+size_t shaders_group_words(uint32_t n_choices, uint32_t n_experts);
+/* Groups them, for the products that follow. */
+void shaders_group(struct shaders *s, const struct shaders_chosen *c);
 /* A matrix of each expert, [n_experts] in mapped memory, aligned to 16. */
 struct shaders_matrix {
     uint64_t tiles; /* of the device; 0: not held */
@@ -186,11 +193,15 @@ struct shaders_matrix shaders_matrix(const struct shaders *s, const struct wmat 
 void shaders_chosen_matmul(struct shaders *s, const struct shaders_chosen *c,
                            const struct shaders_matrix *matrices, const struct wmat *like,
                            const struct act *x, struct rows y, bool beside);
-/* The sum of matmul_fixed() of a token's choices, of which each has its own token of x. */
+/* The sum of matmul_fixed() of a token's choices, of which each has its own token of x. With groups
+ * the sums meet in y, which is best the device's own memory. */
 void shaders_chosen_matmul_fixed(struct shaders *s, const struct shaders_chosen *c,
                                  const struct shaders_matrix *matrices, const struct wmat *like,
                                  const struct act *x, int64_t *y, size_t ldy, uint32_t seg_cols,
                                  bool adds);
+/* to's token i: that of x which the i-th choice is of, times its weight, as moe.c weighs inputs. */
+void shaders_chosen_weigh(struct shaders *s, const struct shaders_chosen *c,
+                          const struct act *to, const struct act *x);
 /* The rows of choices plus their experts' biases [n_experts, stride]; times their weights. */
 void shaders_chosen_add(struct shaders *s, const struct shaders_chosen *c, struct rows x,
                         const float *biases, size_t stride, uint32_t n);

@@ -83,6 +83,19 @@ for chunk in 512 70 7; do
     compare "${models[0]}" "${layouts[$((chunk % 3))]}" f16 $chunk ""
 done
 rm -f "$(basename "${models[0]}" .gguf)".f16.ref
+# Choices of many tokens, which the device groups by expert: squares of an expert's and some more; weights before the
+# experts, biases, shared ones, a latent space, and experts that other ranks hold.
+ids=$(python3 -c 'print(*((i * 37 + 11) % 250 for i in range(150)), sep=",")')
+for name in qwen3moe llama4 gpt-oss-mxfp4 deepseek2-v3 nemotron_h_moe; do
+    model=$golden/logits/$name.gguf
+    [ -e "$model" ] || continue
+    rm -f "$name".f16.ref
+    compare "$model" "${layouts[0]}" f16 512 unified
+    compare "$model" "${layouts[0]}" f16 60 fma,f64
+    compare "$model" "${layouts[1]}" f16 512 unified
+    compare "$model" "--experts cpu --split 1,1,1 --device cpu,D,cpu" f16 512 ""
+    rm -f "$name".f16.ref
+done
 ids=$short
 mkdir made && python3 "$SOURCE_DIR/tests/support/reference.py" models made >made.out || fail "reference.py: $(cat made.out)"
 for chunk in 1 512; do # LayerNorm, and blocks side by side: no golden model has them

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a token asks of a device: submissions, dispatches and bytes over the bus, as docs/gpu.md promises them, and that
+# What a token, and a prompt of a mixture, ask of a device: submissions, dispatches and bytes over the bus, as docs/gpu.md promises them, and that
 # commands are recorded for the first token alone. Counted on a software device whose memory is taken as its own.
 # labels: once
 set -u
@@ -11,16 +11,18 @@ print(next((str(d["number"]) for d in json.load(sys.stdin) if d["error"] is None
 [ -n "$device" ] || { echo "skip: no device here"; exit 77; }
 
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+step=device_token tokens=8
 expect() { # what, submissions, dispatches, bytes (- = any), arguments of bench
     local what=$1 expected="$2 $3 $4" got
     shift 4
-    got=$("$LOCKSTEP" bench "$@" -q -r 1 -p 8 -n 8 --json | python3 -c '
+    got=$("$LOCKSTEP" bench "$@" -q -r 1 -p $tokens -n 8 --json | python3 -c '
 import json, sys
-work = json.load(sys.stdin)["device_token"]
-if sys.argv[1] == "1" and work["recorded"] > 2 / 8:
+step = sys.argv.pop(1)
+work = json.load(sys.stdin)[step]
+if step == "device_token" and sys.argv[1] == "1" and work["recorded"] > 2 / 8:
     sys.exit("commands were recorded %g times a token" % work["recorded"])
 print(*("-" if asked == "-" else "%g" % work[name]
-        for name, asked in zip(("submissions", "dispatches", "bus_bytes"), sys.argv[1:])))' $expected) ||
+        for name, asked in zip(("submissions", "dispatches", "bus_bytes"), sys.argv[1:])))' $step $expected) ||
         fail "$what: bench"
     [ "$got" = "$expected" ] || fail "$what: $got, and not $expected (submissions, dispatches, bytes)"
     echo "$what: $got"
@@ -42,6 +44,11 @@ mixture=$SHARED_DIR/golden/logits/qwen3moe.gguf # 2 layers of 80, with 288 token
 if [ -e "$mixture" ]; then # the device chooses the experts: as a dense model, with three dispatches more in a layer
     expect "a mixture" 1 $((26 * 2 + 4)) $((12 * 80 + 4 * 288 + 2 * (8 * 32 + 48))) "$mixture" --device "$device"
     expect "a mixture beside a processor" 5 $((26 * 2 + 3)) - "$mixture" --parallel tensor --split 1,1 --device "$device,cpu"
+    # Many tokens: the device groups what it has chosen, and a product is two dispatches, however many experts there are.
+    step=device_prompt tokens=40
+    expect "a mixture's prompt" 1 $((31 * 2 + 4)) - "$mixture" --device "$device"
+    expect "a mixture's prompt beside a processor" 5 $((32 * 2 + 3)) - "$mixture" --parallel tensor --split 1,1 --device "$device,cpu"
+    step=device_token tokens=8
 fi
 grows=$SHARED_DIR/golden/logits/mistral3.gguf # 3 layers of 48, with 288 tokens and heads of 32: what queries grow by
 [ ! -e "$grows" ] || expect "queries that grow" 1 - $((12 * 48 + 4 * 288 + 3 * (8 * 32 + 48 + 4))) "$grows" --device "$device"
@@ -58,7 +65,10 @@ print(*(c["submissions"] for c in json.load(sys.stdin)["candidates"] if c["pipel
     expect "$1, $2 ranks" "$planned" - - "$file" "${layout[@]}"
 }
 as_planned gpt-oss-mxfp4 2 "$device,cpu"
-as_planned llama4 1 "$device" # whose experts the processor chooses
+as_planned llama4 1 "$device"
+as_planned nemotron_h_moe 1 "$device"
+as_planned nemotron_h_moe 2 "$device,cpu"
+as_planned deepseek4 1 "$device" # some of whose experts the processor chooses
 as_planned qwen3next 1 "$device"
 as_planned qwen35 2 "$device,cpu"
 as_planned granitehybrid 1 "$device"

@@ -577,8 +577,9 @@ static void experts_are_chosen_alike(void **state) {
         check_route(on, n);
 }
 
-/* As each choice by itself, and what is not held as nothing: inputs of several groups of tokens. */
-static void check_chosen(struct on *on, enum qtype type, uint32_t n_tokens) {
+/* As each choice by itself, and what is not held as nothing: inputs of several groups of tokens.
+ * The first of the experts is another rank's if choices are grouped. */
+static void check_chosen(struct on *on, enum qtype type, uint32_t n_tokens, bool grouped) {
     enum { EXPERTS = 5, USED = 3, COLS = 512, N_ROWS = 40, LD = 48, SEGMENT = 64 };
     const uint32_t n = n_tokens * USED;
     struct wmat experts[EXPERTS];
@@ -607,13 +608,24 @@ static void check_chosen(struct on *on, enum qtype type, uint32_t n_tokens) {
     for (uint32_t i = 0, token; i < n; i++) {
         choices[i] = (struct choice){(7 * i + i / USED) % EXPERTS, 1};
         const struct wmat *w = &experts[choices[i].expert];
+        if (grouped && choices[i].expert == 0)
+            continue;
         token = i / USED;
         definition()->act_pack(&one, x + (size_t)token * COLS, COLS, 0, COLS / ACT_BLOCK);
         definition()->matmul(w, &one, want + (size_t)i * LD, LD, 0, wmat_n_tiles(w));
         definition()->act_pack(&one, x + (size_t)i * COLS, COLS, 0, COLS / ACT_BLOCK);
         definition()->matmul_fixed(w, &one, want_sums, LD, &token, SEGMENT, 0, wmat_n_tiles(w));
     }
-    const struct shaders_chosen c = {choices, n_tokens, USED, 0, EXPERTS};
+    struct shaders_chosen c = {.choices = choices,
+                               .n_tokens = n_tokens,
+                               .n_used = USED,
+                               .begin = grouped,
+                               .end = EXPERTS,
+                               .n_experts = EXPERTS};
+    if (grouped) {
+        c.groups = take(on, shaders_group_words(n, EXPERTS) * sizeof *c.groups);
+        shaders_group(on->s, &c);
+    }
     shaders_chosen_matmul(on->s, &c, matrices, experts, &a, (struct rows){got, LD}, false);
     shaders_chosen_matmul_fixed(on->s, &c, matrices, experts, &b, sums, LD, SEGMENT, false);
     finish(on);
@@ -629,9 +641,55 @@ static void experts_are_read_by_choice(void **state) {
     for (size_t i = 0; i < VARIANTS; i++) {
         if (shaders_prepare(devices[i].s, types[i], &err) != ST_OK)
             fail_msg("without %s: %s", without[i], err.text);
-        check_chosen(&devices[i], types[i], 1);
-        check_chosen(&devices[i], types[i], 13);
-        check_chosen(&devices[i], types[i], 26);
+        check_chosen(&devices[i], types[i], 1, false);
+        check_chosen(&devices[i], types[i], 13, false);
+        check_chosen(&devices[i], types[i], 26, false);
+        check_chosen(&devices[i], types[i], 13, true);
+        check_chosen(&devices[i], types[i], 130, true); /* a square of each, and some */
+        check_chosen(&devices[i], types[i], 150, true); /* two squares */
+    }
+}
+
+/* Packed values of a token times the weights of its choices: as moe.c weighs inputs. */
+static void check_weighed(struct on *on, enum act_kind kind, uint32_t n_tokens) {
+    enum { USED = 3, COLS = 352 };
+    const uint32_t n = n_tokens * USED;
+    const size_t n_blocks = COLS / ACT_BLOCK;
+    struct choice *choices = take(on, n * sizeof *choices);
+    float *x = take(on, (size_t)n * COLS * 4);
+    const struct act a = take_act(on, kind, n_tokens, COLS), got = take_act(on, kind, n, COLS),
+                     want = take_act(on, kind, n, COLS);
+    for (uint32_t t = 0; t < n_tokens; t++)
+        samples_tokens(x + (size_t)t * COLS, 1, COLS, t);
+    definition()->act_pack(&a, x, COLS, 0, n_blocks);
+    for (uint32_t i = n; i-- > 0;) {
+        choices[i] = (struct choice){i, i % 5 == 0 ? 0x1p-30f : 0.3f * (float)i};
+        memmove(x + (size_t)i * COLS, x + (size_t)(i / USED) * COLS, COLS * 4);
+    }
+    definition()->act_pack(&want, x, COLS, 0, n_blocks);
+    for (uint32_t i = 0; i < n; i++)
+        act_weigh(&want, i, choices[i].weight);
+    const struct shaders_chosen c = {.choices = choices, .n_tokens = n_tokens, .n_used = USED};
+    shaders_chosen_weigh(on->s, &c, &got, &a);
+    finish(on);
+    if (kind == ACT_Q8) {
+        compare(on, got.d, want.d, n * n_blocks, "scales of what is weighed");
+        compare(on, got.s, want.s, n * n_blocks, "sums of what is weighed");
+        compare_bytes(on, got.q, want.q, (size_t)n * COLS, "codes of what is weighed");
+        compare_bytes(on, got.sums, want.sums, n * n_blocks * sizeof *got.sums, "halves");
+        compare_bytes(on, got.start, want.start, n * n_blocks * sizeof *got.start, "starts");
+    } else {
+        compare(on, got.f, want.f, (size_t)n * COLS, "what is weighed");
+    }
+    on->used = 0;
+}
+
+static void inputs_are_weighed_alike(void **state) {
+    (void)state;
+    FOR_EACH_DEVICE(on)
+    for (uint32_t n_tokens = 1; n_tokens < 20; n_tokens += 6) {
+        check_weighed(on, ACT_Q8, n_tokens);
+        check_weighed(on, ACT_F32, n_tokens);
     }
 }
 
@@ -699,6 +757,7 @@ int main(void) {
         cmocka_unit_test(products_of_any_number_of_tokens_are_alike),
         cmocka_unit_test(experts_are_chosen_alike),
         cmocka_unit_test(experts_are_read_by_choice),
+        cmocka_unit_test(inputs_are_weighed_alike),
         cmocka_unit_test(large_mixtures_are_not_a_device_s),
         cmocka_unit_test(a_device_with_a_fault_is_refused),
     };
