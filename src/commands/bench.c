@@ -82,7 +82,7 @@ static json_t *series_json(const struct series *s) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
-/* Of rank 0's device, for a step: a chunk of a prompt, or a token of a generation; 0: it has none. */
+/* Of rank 0's device, for a chunk of a prompt, or a token of a generation; 0: it has none. */
 struct device_work {
     double submissions, recorded, dispatches, bus_bytes;
 };

@@ -256,14 +256,12 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     if (p->n_experts == 0)
         return;
     b->ld_latents = round_up(p->n_latent, TILE_ROWS);
+    want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
+    want_acts(lay, &m->router_act, n, e, needs->router);
     lay->inner = true;
     want(lay, &b->latents, n * b->ld_latents, sizeof(float));
     want_acts(lay, &b->latent_act, n, p->n_latent, needs->latent);
     want(lay, &b->in_order, p->n_latent != 0 ? n : 0, sizeof *b->in_order);
-    lay->inner = false;
-    want(lay, &m->router_in, p->dense_beside ? n * e : 0, sizeof(float));
-    want_acts(lay, &m->router_act, n, e, needs->router);
-    lay->inner = true;
     want_acts(lay, &m->shared_act, n, shared, needs->shared);
     lay->inner = false;
     want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
@@ -414,34 +412,26 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->attn_scratch, m->scratch_floats * threads, sizeof(float));
 }
 
-/* Of experts on a device. */
-static void alloc_device_experts(struct model *m, struct layout *lay) {
-    struct device_buffers *b = &m->on_device;
-    const struct moe_params *p = &m->hp->moe;
-    const size_t n = m->cfg.n_tokens_max, rows = n * p->n_used;
-    want(lay, &b->matrices, (size_t)m->w.n_layers * 3 * p->n_experts, sizeof *b->matrices);
-    want(lay, &b->routing, n * (m->moe.ld_logits + TILE_ROWS + 1), sizeof(float));
-    want(lay, &b->choices, rows, sizeof *b->choices);
-    want(lay, &b->groups, shaders_group_words((uint32_t)rows, p->n_experts), sizeof *b->groups);
-    if (device_keeps_buffers(m) && !device_keeps_stream(m))
-        want(lay, &b->sums, n * m->ld_acc, sizeof *b->sums);
-}
-
 static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     struct device_buffers *b = &m->on_device;
-    const size_t n = m->cfg.n_tokens_max, n_layers = m->w.n_layers;
+    const struct moe_params *p = &m->hp->moe;
+    const size_t n = m->cfg.n_tokens_max, n_layers = m->w.n_layers, rows = n * p->n_used;
     const struct share *sh = m->share;
     if (m->cfg.shaders == NULL)
         return;
     b->ld_ff = round_up(MAX(ff, sh->shared_end - sh->shared_begin), TILE_ROWS);
     b->ld_expert = round_up(sh->expert_ff_end - sh->expert_ff_begin, TILE_ROWS);
-    const size_t middle =
-        MAX(DEVICE_FFN_TOKENS * b->ld_ff, n * m->hp->moe.n_used * b->ld_expert);
+    const size_t middle = MAX(DEVICE_FFN_TOKENS * b->ld_ff, rows * b->ld_expert);
+    const bool apart = p->n_experts != 0 && device_keeps_buffers(m) && !device_keeps_stream(m);
     lay->inner = true;
     want(lay, &b->gate, middle, sizeof(float));
     want(lay, &b->up, middle, sizeof(float));
-    if (m->hp->moe.n_experts != 0)
-        alloc_device_experts(m, lay);
+    want(lay, &b->matrices, n_layers * 3 * p->n_experts, sizeof *b->matrices);
+    want(lay, &b->routing, n * (m->moe.ld_logits + TILE_ROWS + 1), sizeof(float));
+    want(lay, &b->choices, rows, sizeof *b->choices);
+    want(lay, &b->groups, shaders_group_words((uint32_t)rows, p->n_experts), sizeof *b->groups);
+    if (apart)
+        want(lay, &b->sums, n * m->ld_acc, sizeof *b->sums);
     lay->inner = false;
     want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
     want(lay, &b->token_pages, n_layers * n, sizeof *b->token_pages);

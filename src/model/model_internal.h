@@ -204,10 +204,10 @@ struct device_buffers {
     /* [DEVICE_FFN_TOKENS, ld_ff]; of experts [n choices, ld_expert] */
     float *gate, *up;
     size_t ld_ff, ld_expert;
-    /* Experts: the matrices, [n_layers, 3, n_experts] of gate, up and down. What the device chooses:
-     * routers' logits, [n, ld_logits + TILE_ROWS] with the shared experts' as the last tile, and then
-     * the weights of these, [n]; the choices of a token. Choices of many tokens grouped by expert;
-     * their sums [n, ld_acc], where acc is the host's, or NULL. */
+    /* Experts: the matrices, [n_layers, 3, n_experts] of gate, up and down. What the device
+     * chooses: routers' logits, [n, ld_logits + TILE_ROWS] with the shared experts' as the last
+     * tile, and then the weights of these, [n]; the choices of a token. Choices of many tokens
+     * grouped by expert; their sums [n, ld_acc], where acc is the host's, or NULL. */
     struct shaders_matrix *matrices;
     float *routing;
     struct choice *choices;

@@ -25,8 +25,8 @@ static inline const struct wmat *moe_shared_beside(const struct model *m,
     return m->hp->moe.n_latent != 0 ? &none : &w->shared.down;
 }
 
-/* A layer's experts from x_act to acc, where the device chooses them. False: it does not, and nothing
- * was done. */
+/* A layer's experts from x_act to acc, where the device chooses them. False: it does not, and
+ * nothing was done. */
 bool moe_on_device(struct forward_pass *r, struct pool *pool, const struct layer_weights *lw);
 /* The same, of m->moe.choices, up to the sum over experts. */
 void moe_chosen_on_device(struct forward_pass *r, struct pool *pool,

@@ -1,9 +1,9 @@
 /* moe_device.c: experts on a device, which mostly also chooses them.
  *
- * A few tokens read each of their experts from where a table says, by the choice that the device has
- * just written. The choices of many are grouped by expert, on the device too, so that an expert is
- * read once for several tokens. So what is recorded does not depend on the choice, and nothing waits
- * for it. */
+ * A few tokens read each of their experts from where a table says, by the choice that the device
+ * has just written. The choices of many are grouped by expert, on the device too, so that an expert
+ * is read once for several tokens. So what is recorded does not depend on the choice, and nothing
+ * waits for it. */
 #include "model/moe.h"
 
 bool device_chooses(const struct hparams *hp, uint32_t layer) {
