@@ -11,6 +11,19 @@
 #include <pthread.h>
 #include <stdio.h>
 
+/* A driver's own library does as the loader, where it is the only one: it is told first for which
+ * version of their interface it is called. */
+static PFN_vkGetInstanceProcAddr of_driver(void *handle) {
+    PFN_vkGetInstanceProcAddr get;
+    VkResult(VKAPI_PTR * agree)(uint32_t *);
+    uint32_t version = 5;
+    *(void **)&get = dlsym(handle, "vk_icdGetInstanceProcAddr");
+    *(void **)&agree = dlsym(handle, "vk_icdNegotiateLoaderICDInterfaceVersion");
+    if (agree != NULL && agree(&version) != VK_SUCCESS)
+        return NULL;
+    return get;
+}
+
 static PFN_vkGetInstanceProcAddr load(const char *given, struct err *err) {
     static const char *const names[] = {"libvulkan.so.1", "libvulkan.1.dylib",
                                         "/opt/homebrew/lib/libvulkan.1.dylib",
@@ -27,6 +40,8 @@ static PFN_vkGetInstanceProcAddr load(const char *given, struct err *err) {
     }
     PFN_vkGetInstanceProcAddr get;
     *(void **)&get = dlsym(handle, "vkGetInstanceProcAddr");
+    if (get == NULL)
+        get = of_driver(handle);
     if (get == NULL)
         err_set(err, ST_UNSUPPORTED, "the Vulkan library has no vkGetInstanceProcAddr");
     return get;
