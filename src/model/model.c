@@ -416,13 +416,11 @@ static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     struct device_buffers *b = &m->on_device;
     const struct moe_params *p = &m->hp->moe;
     const size_t n = m->cfg.n_tokens_max, n_layers = m->w.n_layers, rows = n * p->n_used;
-    const struct share *sh = m->share;
     if (m->cfg.shaders == NULL)
         return;
-    b->ld_ff = round_up(MAX(ff, sh->shared_end - sh->shared_begin), TILE_ROWS);
-    b->ld_expert = round_up(sh->expert_ff_end - sh->expert_ff_begin, TILE_ROWS);
+    b->ld_ff = round_up(MAX(ff, m->share->shared_end - m->share->shared_begin), TILE_ROWS);
+    b->ld_expert = round_up(m->share->expert_ff_end - m->share->expert_ff_begin, TILE_ROWS);
     const size_t middle = MAX(DEVICE_FFN_TOKENS * b->ld_ff, rows * b->ld_expert);
-    const bool apart = p->n_experts != 0 && device_keeps_buffers(m) && !device_keeps_stream(m);
     lay->inner = true;
     want(lay, &b->gate, middle, sizeof(float));
     want(lay, &b->up, middle, sizeof(float));
@@ -430,7 +428,7 @@ static void alloc_device(struct model *m, struct layout *lay, uint32_t ff) {
     want(lay, &b->routing, n * (m->moe.ld_logits + TILE_ROWS + 1), sizeof(float));
     want(lay, &b->choices, rows, sizeof *b->choices);
     want(lay, &b->groups, shaders_group_words((uint32_t)rows, p->n_experts), sizeof *b->groups);
-    if (apart)
+    if (p->n_experts != 0 && device_keeps_buffers(m) && !device_keeps_stream(m))
         want(lay, &b->sums, n * m->ld_acc, sizeof *b->sums);
     lay->inner = false;
     want(lay, &b->pages, n_layers * m->n_pages_max, sizeof *b->pages);
