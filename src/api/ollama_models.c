@@ -92,12 +92,6 @@ static json_t *show_json(const struct service_facts *f) {
                      time_json(f->file_modified));
 }
 
-static void reply_done(struct http_request *http, bool stream) {
-    static const char line[] = "{\"status\":\"success\"}\n";
-    http_reply(http, 200, stream ? "application/x-ndjson" : "application/json", line,
-               sizeof line - 1);
-}
-
 static void show(struct service *s, struct http_request *http) {
     struct params p;
     if (params_init(&p, http))
@@ -109,25 +103,12 @@ static void show(struct service *s, struct http_request *http) {
     params_deinit(&p);
 }
 
-/* Clients fetch a model that they do not find under the name that they were given, such as one
- * without its tag. The one that is here is there already. */
-static void pull(struct service *s, struct http_request *http) {
-    struct params p;
-    bool stream = true;
-    if (params_init(&p, http)) {
-        ollama_param_model(&p, s);
-        param_bool(&p, "stream", &stream);
-    }
-    if (p.st == ST_OK)
-        reply_done(http, stream);
-    else
-        reply_error(http, &ollama_dialect, p.st, &p.err, p.field);
-    params_deinit(&p);
-}
-
-const struct route ollama_routes[] = {
-    {"POST", "/api/chat", ollama_chat},   {"POST", "/api/generate", ollama_generate},
-    {"POST", "/api/embed", ollama_embed}, {"POST", "/api/embeddings", ollama_embeddings},
-    {"GET", "/api/tags", tags},           {"GET", "/api/ps", ps},
-    {"GET", "/api/version", version},     {"POST", "/api/show", show},
-    {"POST", "/api/pull", pull},          {NULL, NULL, NULL}};
+const struct route ollama_routes[] = {{"POST", "/api/chat", ollama_chat},
+                                      {"POST", "/api/generate", ollama_generate},
+                                      {"POST", "/api/embed", ollama_embed},
+                                      {"POST", "/api/embeddings", ollama_embeddings},
+                                      {"GET", "/api/tags", tags},
+                                      {"GET", "/api/ps", ps},
+                                      {"GET", "/api/version", version},
+                                      {"POST", "/api/show", show},
+                                      {NULL, NULL, NULL}};

@@ -3,6 +3,7 @@
 
 #include "api/dialects.h"
 #include "api/page.h"
+#include "api/server_models.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -15,6 +16,7 @@ struct server {
     _Atomic(struct service *)
         service; /* NULL: not open yet; release, and acquire in handle() */
     struct http_server *http;
+    struct server_models models;
 };
 
 void server_config_init(struct server_config *cfg) {
@@ -88,6 +90,8 @@ static void handle(void *user, struct http_request *r) {
         say_loading(s, r);
         return;
     }
+    if (server_models_answer(&s->models, service, r))
+        return;
     for (size_t t = 0; t < ARRAY_LEN(tables); t++)
         for (const struct route *route = tables[t]; route->method != NULL; route++) {
             if (!is_at(route, http_path(r)))
@@ -128,6 +132,7 @@ enum status server_open(struct server **out, const struct server_config *cfg, st
     struct server *s = mem_calloc(1, sizeof *s);
     if (s == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a server");
+    server_models_init(&s->models);
     struct http_config http = cfg->http;
     http.handle = handle;
     http.lane = lane;
@@ -142,6 +147,7 @@ enum status server_open(struct server **out, const struct server_config *cfg, st
         st = service_open(&service, &cfg->service, err);
     if (st != ST_OK) {
         http_close(s->http);
+        server_models_deinit(&s->models);
         mem_free(s);
         return st;
     }
@@ -165,10 +171,12 @@ struct service *server_service(struct server *s) {
 void server_close(struct server *s, int wait_ms) {
     if (s == NULL)
         return;
+    server_models_end(&s->models);
     http_drain(s->http, wait_ms);
     service_stop(s->service);
     http_drain(s->http, CUT_MS);
     http_close(s->http);
     service_close(s->service);
+    server_models_deinit(&s->models);
     mem_free(s);
 }

@@ -117,8 +117,8 @@ static enum status read_what_runs(struct deployment *d, struct err *err) {
 
 static enum status read_deployment(struct deployment *d, struct err *err) {
     int removed = 0;
-    if (json_unpack(d->json, "{s:s, s:I, s?b}", "name", &d->name, "version", &d->version,
-                    "removed", &removed) != 0 ||
+    if (json_unpack(d->json, "{s:s, s:I, s?b, s?s}", "name", &d->name, "version", &d->version,
+                    "removed", &removed, "of", &d->of) != 0 ||
         d->version < 1 || d->version > VERSION_MAX)
         return err_set(err, ST_BAD_INPUT,
                        "a deployment is {\"name\": .., \"version\": 1 or more, ..}");
@@ -126,9 +126,11 @@ static enum status read_deployment(struct deployment *d, struct err *err) {
         return err_set(err, ST_BAD_INPUT,
                        "%.80s is not a valid name for a deployment: " DEPLOYMENT_NAME_RULE,
                        d->name);
-    d->up = !removed;
+    if (d->of != NULL && (removed || !deployment_name_is_good(d->of)))
+        return err_set(err, ST_BAD_INPUT, "%s is a name of no deployment that can be", d->name);
+    d->up = !removed && d->of == NULL;
     d->home = d->nodes = d->hint = "";
-    return removed ? ST_OK : read_what_runs(d, err);
+    return d->up ? read_what_runs(d, err) : ST_OK;
 }
 
 enum status deployment_parse(struct deployment **out, const json_t *json, struct err *err) {

@@ -7,7 +7,11 @@
  *      "files": {"api-key-file": text, ...}, "moved": true (else absent),
  *      "layout": {"nodes": "rack,shelf", "parallel": "tensor2"} (likewise),
  *      "idle": seconds (likewise)}
- *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
+ *     {"name": "qwen3-8b", "version": 1795000600, "removed": true}
+ *
+ * or one more name of a deployment, by which requests find it, too:
+ *
+ *     {"name": "chat", "version": 1795000000, "of": "qwen3-8b"} */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENT_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENT_H
 
@@ -31,7 +35,8 @@ struct deployment {
     json_t *json; /* as it came, and as it is told; owned. The texts below are its. */
     const char *name;
     json_int_t version;
-    bool up; /* else it was taken down, and what follows is empty */
+    const char *of; /* not NULL: it is only a name, of that deployment */
+    bool up;        /* else it was taken down, or is a name, and what follows is empty */
     const char *home, *nodes, *hint;
     json_int_t since; /* Unix time; 0: not known */
     int port;

@@ -61,13 +61,27 @@ size_t deployments_n_up(const struct deployments *d) {
     return n;
 }
 
+static size_t n_names(const struct deployments *d) {
+    size_t n = 0;
+    for (size_t i = 0; i < d->n; i++)
+        n += d->list[i]->of != NULL;
+    return n;
+}
+
 static enum status check_room(const struct deployments *d, const struct deployment *one,
                               size_t max, struct err *err) {
     const struct deployment *before = deployments_find(d, one->name);
+    bool names = one->of != NULL && (before == NULL || before->of == NULL);
     bool more = one->up && (before == NULL || !before->up);
-    return !more || deployments_n_up(d) < max
-               ? ST_OK
-               : err_set(err, ST_NO_MEMORY, "more than %d deployments", (int)max);
+    if ((more && deployments_n_up(d) >= max) || (names && n_names(d) >= max))
+        return err_set(err, ST_NO_MEMORY, "more than %d %s", (int)max,
+                       more ? "deployments" : "further names of deployments");
+    return ST_OK;
+}
+
+/* A name, of which all are kept, is none. */
+static bool is_down(const struct deployment *one) {
+    return !one->up && one->of == NULL;
 }
 
 static bool is_earlier(const struct deployment *a, const struct deployment *b) {
@@ -78,7 +92,7 @@ static bool is_earlier(const struct deployment *a, const struct deployment *b) {
 static size_t find_superfluous(const struct deployments *d) {
     size_t n = 0, earliest = d->n;
     for (size_t i = 0; i < d->n; i++) {
-        if (d->list[i]->up)
+        if (!is_down(d->list[i]))
             continue;
         n++;
         if (earliest == d->n || is_earlier(d->list[i], d->list[earliest]))
@@ -90,8 +104,8 @@ static size_t find_superfluous(const struct deployments *d) {
 /* Would it be forgotten at once? */
 static bool is_superfluous(const struct deployments *d, const struct deployment *one) {
     size_t n_later = 0;
-    for (size_t i = 0; i < d->n && !one->up; i++)
-        n_later += !d->list[i]->up && is_earlier(one, d->list[i]);
+    for (size_t i = 0; i < d->n && is_down(one); i++)
+        n_later += is_down(d->list[i]) && is_earlier(one, d->list[i]);
     return n_later >= DEPLOYMENTS_DOWN_MAX;
 }
 
@@ -195,6 +209,9 @@ static enum status check_wish(const struct deployments *d, const struct deployme
                               struct err *err) {
     const struct deployment *before = deployments_find(d, one->name);
     const char *other = who_bars_port(d, one);
+    const struct deployment *named = deployments_named(d, one->name);
+    if (named != NULL)
+        return err_set(err, ST_BAD_INPUT, "%s is another name of %s", one->name, named->name);
     if (before != NULL && before->up)
         return err_set(err, ST_BAD_INPUT, "%s is up already, in another way: lockstep down %s",
                        one->name, one->name);
@@ -219,16 +236,71 @@ enum status deployments_put(struct deployments *d, const json_t *wish, struct er
     return st;
 }
 
-enum status deployments_remove(struct deployments *d, const char *name, struct err *err) {
-    const struct deployment *before = deployments_find(d, name);
+/* The next version of a name, which then stands for nothing; or for that deployment. */
+static enum status set_bare(struct deployments *d, const char *name, const char *of,
+                            struct err *err) {
     struct deployment *one;
-    if (before == NULL || !before->up)
-        return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
-    json_t *json = json_pack("{s:s, s:I, s:b}", "name", name, "version", next_version(before),
-                             "removed", 1);
+    json_t *json = json_pack("{s:s, s:I}", "name", name, "version",
+                             next_version(deployments_find(d, name)));
+    if (of != NULL)
+        json_object_set_new(json, "of", json_string(of));
+    else
+        json_object_set_new(json, "removed", json_true());
     enum status st = json != NULL ? deployment_parse(&one, json, err) : no_memory(err);
     json_decref(json);
     return st == ST_OK ? set(d, one, err) : st;
+}
+
+/* A name of that deployment; NULL: it has none. */
+static const char *any_name_of(const struct deployments *d, const char *of) {
+    for (size_t i = 0; i < d->n; i++)
+        if (d->list[i]->of != NULL && str_eq(d->list[i]->of, of))
+            return d->list[i]->name;
+    return NULL;
+}
+
+enum status deployments_remove(struct deployments *d, const char *name, struct err *err) {
+    const struct deployment *before = deployments_find(d, name);
+    const char *further;
+    if (before == NULL || !before->up)
+        return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
+    TRY(set_bare(d, name, NULL, err));
+    while ((further = any_name_of(d, name)) != NULL)
+        TRY(set_bare(d, further, NULL, err));
+    return ST_OK;
+}
+
+/* ---- further names ----------------------------------------------------------------------- */
+
+const struct deployment *deployments_named(const struct deployments *d, const char *name) {
+    const struct deployment *one = deployments_find(d, name);
+    one = one != NULL && one->of != NULL ? deployments_find(d, one->of) : NULL;
+    return one != NULL && one->up ? one : NULL;
+}
+
+enum status deployments_name(struct deployments *d, const char *name, const char *of,
+                             struct err *err) {
+    const struct deployment *before = deployments_find(d, name),
+                            *model = deployments_find(d, of);
+    if (!deployment_name_is_good(name))
+        return err_set(err, ST_BAD_INPUT, "%.80s is not a valid name: " DEPLOYMENT_NAME_RULE,
+                       name);
+    if (model == NULL || !model->up)
+        return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", of);
+    if (before != NULL && before->up)
+        return err_set(err, ST_REFUSED, "%.80s is the name of a model that is up", name);
+    if ((before == NULL || before->of == NULL) && n_names(d) >= DEPLOYMENTS_NAMES_MAX)
+        return err_set(err, ST_NO_MEMORY, "more than %d further names", DEPLOYMENTS_NAMES_MAX);
+    return before != NULL && before->of != NULL && str_eq(before->of, of)
+               ? ST_OK
+               : set_bare(d, name, of, err);
+}
+
+enum status deployments_unname(struct deployments *d, const char *name, struct err *err) {
+    const struct deployment *before = deployments_find(d, name);
+    return before != NULL && before->of != NULL
+               ? set_bare(d, before->name, NULL, err)
+               : err_set(err, ST_NOT_FOUND, "%.80s is no further name of a deployment", name);
 }
 
 /* The words of --nodes, with its home, which took part without being named. */

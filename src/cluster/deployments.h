@@ -29,6 +29,7 @@
 #define DEPLOYMENTS_MAX 64         /* that are up, where one more is wished for */
 #define DEPLOYMENTS_HEARD_MAX 1024 /* that are up, of other nodes' wishes as well */
 #define DEPLOYMENTS_DOWN_MAX 1024  /* that were taken down: the latest */
+#define DEPLOYMENTS_NAMES_MAX 256  /* further names, where one more is wished for */
 
 struct deployments {
     struct deployment **list; /* owned, and so is each; a name once, in any order */
@@ -53,7 +54,7 @@ size_t deployments_n_up(const struct deployments *d);
  * ST_BAD_INPUT: its form; or the name is up already, or its port has another certificate;
  * ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
-/* ST_NOT_FOUND: no such name is up. */
+/* ST_NOT_FOUND: no such name is up. Its further names go with it. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
 struct deployment_move {
     const char *node; /* that is to serve it; NULL: its home */
@@ -66,6 +67,16 @@ struct deployment_move {
  * ST_BAD_INPUT: there is no such layout. */
 enum status deployments_move(struct deployments *d, const char *name,
                              const struct deployment_move *to, struct err *err);
+
+/* One more name of a deployment that is up, by which requests find it, too; a name of another one
+ * becomes this one's. ST_BAD_INPUT: the name's form; ST_NOT_FOUND: no such deployment is up;
+ * ST_REFUSED: a deployment that is up has the name; ST_NO_MEMORY: too many. */
+enum status deployments_name(struct deployments *d, const char *name, const char *of,
+                             struct err *err);
+/* Takes one away. ST_NOT_FOUND: it is no such name. */
+enum status deployments_unname(struct deployments *d, const char *name, struct err *err);
+/* The deployment that is up and has that further name (borrowed, as above); NULL: none. */
+const struct deployment *deployments_named(const struct deployments *d, const char *name);
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);

@@ -2,6 +2,7 @@
 #include "gateway/gateway.h"
 
 #include "api/dialects.h"
+#include "api/ollama_store.h"
 #include "base/mem.h"
 #include "base/sentence.h"
 #include "base/thread.h"
@@ -66,6 +67,24 @@ static struct gateway_route *find_route(struct gateway *f, const char *name) {
     return NULL;
 }
 
+/* A route by a further name of its deployment, which its server is told; likewise. */
+static struct gateway_route *find_named(struct passing *p, const char *name) {
+    char real[GATEWAY_NAME_BYTES];
+    struct gateway *f = p->f;
+    struct buf path = {0};
+    if (f->cfg.real_name == NULL || !f->cfg.real_name(f->cfg.user, name, real))
+        return NULL;
+    struct gateway_route *r = find_route(f, real);
+    passing_set_model(p, real);
+    const char *path_of = http_path(p->r);
+    if (r != NULL && str_starts(path_of, path_without_version(MODELS "/", path_of))) {
+        buf_printf(&path, MODELS "/%s", real);
+        mem_free(p->path);
+        p->path = path.bytes;
+    }
+    return r;
+}
+
 /* ---- routing ----------------------------------------------------------------------------- */
 
 /* The model that a request names: a copy; NULL: none. */
@@ -89,8 +108,10 @@ struct parts {
 };
 
 static void parts_free(struct parts *parts) {
-    for (size_t i = 0; i < parts->n; i++)
+    for (size_t i = 0; i < parts->n; i++) {
         buf_free(&parts->list[i].text);
+        json_decref(parts->list[i].names);
+    }
     mem_free(parts->list);
 }
 
@@ -103,6 +124,8 @@ static void keep_part(struct parts *parts, struct passing *p, bool answered) {
     part = &list[parts->n++];
     *part = (struct gateway_part){.status = 0};
     snprintf(part->name, sizeof part->name, "%s", p->route->name);
+    if (p->f->cfg.names_of != NULL)
+        part->names = p->f->cfg.names_of(p->f->cfg.user, part->name);
     if (!answered)
         return;
     part->status = p->status;
@@ -248,9 +271,29 @@ static void say_unknown(struct passing *p, const char *name) {
 
 /* ---- a request's thread ------------------------------------------------------------------ */
 
+/* False: nothing more is to be said than that. */
+static bool say_why_unknown(struct passing *p, const char *name) {
+    const struct gateway_config *cfg = &p->f->cfg;
+    char sentence[1024];
+    struct buf text = {0};
+    if (cfg->why_unknown == NULL ||
+        !cfg->why_unknown(cfg->user, p->r, name, sentence, sizeof sentence))
+        return false;
+    buf_add_json(&text,
+                 dialect_error(http_path(p->r), 404, ERR_MODEL_UNKNOWN, sentence, "model"));
+    passing_give(p, 404, "application/json", &text);
+    buf_free(&text);
+    return true;
+}
+
 /* Of a single model its server looks at names, in its own words, but at none in a query. */
-static bool is_for_server(const struct passing *p) {
-    return is_only(p->f) && p->asked_model == NULL;
+static bool refuse_unknown(struct passing *p, const char *name) {
+    bool of_server = is_only(p->f) && p->asked_model == NULL;
+    if (say_why_unknown(p, name))
+        return true;
+    if (!of_server)
+        say_unknown(p, name);
+    return !of_server;
 }
 
 static void ask_one(struct passing *p) {
@@ -258,9 +301,10 @@ static void ask_one(struct passing *p) {
     bool named = name != NULL && *name != '\0';
     if (named)
         p->route = find_route(p->f, name);
+    if (p->route == NULL && named)
+        p->route = find_named(p, name);
     p->is_unknown = p->route == NULL && named && !service_means_any(name);
-    if (p->is_unknown && !is_for_server(p)) {
-        say_unknown(p, name);
+    if (p->is_unknown && refuse_unknown(p, name)) {
         mem_free(name);
         return;
     }
@@ -277,12 +321,14 @@ static void ask_one(struct passing *p) {
     let_go(held);
 }
 
+/* ---- what the node answers --------------------------------------------------------------- */
+
 /* A path may lack its /v1. */
 static bool is_of_cluster(const struct passing *p) {
     static const char above[] = "/v1/cluster";
     const char *path = http_path(p->r), *own = path_without_version(above, path);
     size_t n = strlen(own);
-    return p->f->cluster != NULL && strncmp(path, own, n) == 0 &&
+    return p->f->cfg.cluster != NULL && strncmp(path, own, n) == 0 &&
            (path[n] == '\0' || path[n] == '/') && !str_eq(p->method, "OPTIONS");
 }
 
@@ -291,14 +337,52 @@ static bool is_of_response(const struct passing *p) {
     return str_starts(path, path_without_version(RESPONSES, path));
 }
 
+static bool is_of_disk(const struct passing *p) {
+    return p->f->cfg.models != NULL && ollama_store_has(http_path(p->r)) &&
+           !str_eq(p->method, "OPTIONS");
+}
+
+static bool goes_on(void *user) {
+    const struct passing *p = user;
+    return !atomic_load_explicit(&p->gone, memory_order_relaxed) &&
+           !atomic_load_explicit(&p->f->ending, memory_order_relaxed);
+}
+
+static void ask_disk(struct passing *p) {
+    const struct gateway_client client = {
+        .request = p->r, .port = gateway_port(p->f), .goes_on = goes_on, .waiter = p};
+    p->f->cfg.models(p->f->cfg.user, &client);
+}
+
+/* Whether the only model has further names. */
+static bool has_names(struct gateway *f) {
+    struct gateway_route *only = next_route(f, NULL);
+    json_t *names = only != NULL && f->cfg.names_of != NULL
+                        ? f->cfg.names_of(f->cfg.user, only->name)
+                        : NULL;
+    let_go(only);
+    bool has = json_array_size(names) > 0;
+    json_decref(names);
+    return has;
+}
+
+/* Of one model its server has the answer, but for the list of its names. */
+static enum gateway_merge merge_of(struct passing *p, bool of_all) {
+    enum gateway_merge how = p->asked_model == NULL && passing_only_asks(p)
+                                 ? gateway_merge_of(http_path(p->r))
+                                 : MERGE_NONE;
+    return of_all || (how == MERGE_LISTS && has_names(p->f)) ? how : MERGE_NONE;
+}
+
 static void *passing_main(void *user) {
     struct passing *p = user;
     struct gateway *f = p->f;
     bool of_all = p->asked_model == NULL && !is_only(f);
-    enum gateway_merge how =
-        of_all && passing_only_asks(p) ? gateway_merge_of(http_path(p->r)) : MERGE_NONE;
+    enum gateway_merge how = merge_of(p, of_all);
     if (is_of_cluster(p))
-        f->cluster(f->user, p->r, gateway_port(f));
+        f->cfg.cluster(f->cfg.user, p->r, gateway_port(f));
+    else if (is_of_disk(p))
+        ask_disk(p);
     else if (how != MERGE_NONE)
         give_merged(p, how);
     else if (of_all && is_of_response(p))
@@ -376,10 +460,8 @@ enum status gateway_open(struct gateway **out, const struct gateway_config *cfg,
     pthread_mutex_init(&f->lock, NULL);
     thread_cond_init(&f->changed);
     f->scheme = "http://";
-    f->cluster = cfg->cluster;
-    f->may_ask = cfg->may_ask;
-    f->wake = cfg->wake;
-    f->user = cfg->user;
+    f->cfg = *cfg;
+    f->cfg.tls_cert_pem = f->cfg.tls_key_pem = NULL;
     http_config_init(&http);
     http.host = "*";
     http.port = cfg->port;
@@ -409,12 +491,14 @@ int gateway_port(const struct gateway *f) {
 }
 
 void gateway_drain(struct gateway *f, int wait_ms) {
+    atomic_store_explicit(&f->ending, true, memory_order_relaxed);
     (void)http_drain(f->http, wait_ms);
 }
 
 void gateway_close(struct gateway *f) {
     if (f == NULL)
         return;
+    atomic_store_explicit(&f->ending, true, memory_order_relaxed);
     pthread_mutex_lock(&f->lock);
     f->closing = true;
     pthread_cond_broadcast(&f->changed);

@@ -3,7 +3,7 @@
  * passes the answer back.
  *
  * Routing: the request's "model" ("name" in Ollama's older API), an argument ?model=NAME, or
- * /v1/models/NAME. A request that names none, or "default", goes to the deployment that was put
+ * /v1/models/NAME. A deployment's further names mean it, too; lists of models have them. A request that names none, or "default", goes to the deployment that was put
  * up first. Requests to all of them (lists of models, /health, /metrics) get one merged answer
  * (gateway_merge.h). Each server checks the client's key itself, so keys may differ. In a list,
  * a client sees the models that its key may use.
@@ -33,10 +33,21 @@
 #include "base/status.h"
 #include "net/http.h"
 
+#include <jansson.h>
 #include <stdint.h>
 
 struct gateway;
 struct gateway_route;
+
+#define GATEWAY_NAME_BYTES 64
+
+/* Who asks for what takes long. */
+struct gateway_client {
+    struct http_request *request;
+    int port;
+    bool (*goes_on)(void *waiter); /* whether the answer is still of use */
+    void *waiter;
+};
 
 struct gateway_config {
     int port; /* 0: any free one */
@@ -49,6 +60,15 @@ struct gateway_config {
     bool (*may_ask)(void *user, const struct http_request *r, const char *deployment);
     /* A question waits for a model that is asleep; from any thread. May be NULL. */
     void (*wake)(void *user);
+    /* Likewise of models on the disk (api/ollama_store.h), for as long as it goes on. */
+    void (*models)(void *user, const struct gateway_client *c);
+    /* Further names of deployments: which one a name means, and all that one has (a new array).
+     * NULL: there are none. */
+    bool (*real_name)(void *user, const char *name, char out[GATEWAY_NAME_BYTES]);
+    json_t *(*names_of)(void *user, const char *deployment);
+    /* What to say of a model that no deployment has; false, or NULL: only that. */
+    bool (*why_unknown)(void *user, const struct http_request *r, const char *name, char *out,
+                        size_t size);
     void *user;
 };
 /* Listens on all addresses. Texts are copied. ST_IO: the port is taken; ST_BAD_INPUT: no

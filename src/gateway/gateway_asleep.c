@@ -36,7 +36,7 @@ static bool is_one_of(const char *path, const char *const *places, size_t n) {
 }
 
 static bool may_ask(const struct passing *p) {
-    return p->f->may_ask == NULL || p->f->may_ask(p->f->user, p->r, p->route->name);
+    return p->f->cfg.may_ask == NULL || p->f->cfg.may_ask(p->f->cfg.user, p->r, p->route->name);
 }
 
 static bool needs_model(const struct passing *p) {

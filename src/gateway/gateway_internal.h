@@ -57,12 +57,11 @@ struct gateway_route {
 
 struct gateway {
     struct http_server *http;
-    void (*cluster)(void *user, struct http_request *r, int port);
-    bool (*may_ask)(void *user, const struct http_request *r, const char *deployment);
-    void (*wake)(void *user);
-    void *user;
+    struct gateway_config cfg; /* without its texts */
     const char *scheme;
     char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
+
+    atomic_bool ending; /* relaxed: what takes long is to end */
 
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
@@ -153,6 +152,8 @@ struct passing *passing_open(struct gateway *f, struct http_request *r);
 void passing_free(void *p);
 /* The client has gone; from any thread. */
 void passing_gone(void *p);
+/* The server is told for which of its names the request came. */
+void passing_set_model(struct passing *p, const char *name);
 /* Asks p->route, and the node that takes over. True: the answer is complete (p->status,
  * p->text), or of a stream, the part that the client does not have yet. False: no node serves
  * (a patient request waits for one), or the answer is no longer needed. */

@@ -56,10 +56,35 @@ static void set_end(json_t *all) {
         json_object_set(all, "last_id", last);
 }
 
+/* As each dialect names a model. Ollama's names have a tag. */
+static json_t *renamed(const json_t *model, const char *name) {
+    static const char *const keys[] = {"id", "display_name", "name", "model"};
+    json_t *copy = json_copy((json_t *)(uintptr_t)model);
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        bool tagged =
+            str_ends(json_text(copy, keys[i]), ":latest") && strchr(name, ':') == NULL;
+        if (json_object_get(copy, keys[i]) != NULL)
+            json_object_set_new(copy, keys[i],
+                                json_sprintf("%s%s", name, tagged ? ":latest" : ""));
+    }
+    return copy;
+}
+
+static void add_renamed(json_t *list, const json_t *names) {
+    size_t i, k, n = json_array_size(list);
+    json_t *name;
+    json_array_foreach((json_t *)(uintptr_t)names, i, name) {
+        for (k = 0; k < n; k++)
+            json_array_append_new(list,
+                                  renamed(json_array_get(list, k), json_string_value(name)));
+    }
+}
+
 static int merge_lists(const struct gateway_part *parts, size_t n, struct buf *out) {
     json_t *all = NULL;
     for (size_t i = 0; i < n; i++) {
         json_t *one = parts[i].status == 200 ? parse(&parts[i]) : NULL;
+        add_renamed(list_in(one), parts[i].names);
         if (all == NULL) {
             all = one;
             continue;

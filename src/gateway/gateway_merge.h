@@ -7,7 +7,8 @@
 
 enum gateway_merge {
     MERGE_NONE,
-    MERGE_LISTS, /* "data" or "models" of all, in the first one's object */
+    /* "data" or "models" of all, in the first one's object, and each again by further names */
+    MERGE_LISTS,
     /* {"status", "why", "models": {NAME: its answer}}; 200 as long as one of them can be asked */
     MERGE_HEALTH,
     MERGE_METRICS, /* of all, with a label model="NAME" */
@@ -17,6 +18,7 @@ enum gateway_merge gateway_merge_of(const char *path);
 
 struct gateway_part {
     char name[64];   /* of the deployment */
+    json_t *names;   /* further ones; NULL: none; owned by the caller */
     int status;      /* 0: no node serves it */
     struct buf text; /* owned by the caller */
 };

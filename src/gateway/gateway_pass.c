@@ -110,6 +110,10 @@ static void name_request(struct passing *p) {
     add_header(&p->headers, REPLY_NAME_HEADER, value);
 }
 
+void passing_set_model(struct passing *p, const char *name) {
+    add_header(&p->headers, REPLY_MODEL_HEADER, name);
+}
+
 bool passing_only_asks(const struct passing *p) {
     return str_eq(p->method, "GET");
 }
@@ -431,8 +435,8 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
         pthread_mutex_unlock(&f->lock);
         if (closing || is_gone(p) || (sleeps && !p->question))
             return false;
-        if (sleeps && !rang && f->wake != NULL)
-            f->wake(f->user);
+        if (sleeps && !rang && f->cfg.wake != NULL)
+            f->cfg.wake(f->cfg.user);
         rang |= sleeps;
         if (wakes && p->question) /* it takes as long as it takes to load a model */
             until_s = MIN(MAX(until_s, clock_s() + PATIENCE_NEW_S), latest_s);

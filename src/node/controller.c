@@ -205,7 +205,7 @@ static bool copy_texts(struct controller *k, const struct controller_config *cfg
             return false;
         snprintf(*paths[i], size, "%s/%s", cfg->state, names[i]);
     }
-    k->models = mem_strdup(cfg->models);
+    k->store.folder = k->models = mem_strdup(cfg->models);
     k->state = mem_strdup(cfg->state);
     k->seeds = cfg->seeds != NULL ? mem_strdup(cfg->seeds) : NULL;
     k->program = cfg->program != NULL ? mem_strdup(cfg->program) : NULL;
@@ -300,6 +300,7 @@ enum status controller_open(struct controller **out, const struct controller_con
     pthread_mutex_init(&k->save_lock, NULL);
     pthread_cond_init(&k->later_ended, NULL);
     deployments_init(&k->list);
+    controller_init_models(k);
     bool remembers = node_history_init(&k->history, k->name);
     enum status st = copy_texts(k, cfg) && remembers
                          ? ST_OK

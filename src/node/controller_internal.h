@@ -13,12 +13,15 @@
  *     controller_disk.c      what is stored across starts?
  *     controller_requests.c  answers over HTTP, to nodes and commands
  *     controller_cluster.c   and to whoever looks at the cluster, at the deployments' ports
+ *     controller_asker.c     who is that, and what may it?
+ *     controller_models.c    models on this node's disk, and further names of those that are up
  *     controller_change.c    what these may change
  *     controller_plan.c      and what placements would give
  *     controller_speed.c     how fast is this machine, for one that plans? */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
+#include "api/ollama_store.h"
 #include "base/content.h"
 #include "cluster/addresses.h"
 #include "cluster/client.h"
@@ -198,6 +201,7 @@ struct controller {
     enum status (*check_words)(const char *const *words, size_t n, struct err *err);
     void (*tell)(void *user, json_t *facts);
     void *tell_user;
+    struct ollama_store store; /* the models on its disk; its folder is `models` */
     struct history history;
     struct overview *overview;
     char self[ID_BYTES], name[64], machine[2 * BEACON_ID_BYTES + 1];
@@ -392,10 +396,23 @@ void controller_note_no_copy(struct replica_run *r, enum status st, const char *
  * memory. */
 bool controller_say_standby(const struct replica_run *r, double now, struct run_report *out);
 
-/* ---- controller_cluster.c -------------------------------------------------------------------- */
+/* ---- controller_asker.c ---------------------------------------------------------------------- */
 
 /* Under the lock, of one that is taken down: who has its keys still sees what happened to it. */
 void controller_remember_keys(struct controller *k, const struct deployment *one);
+
+/* ---- controller_models.c --------------------------------------------------------------------- */
+
+void controller_init_models(struct controller *k);
+/* As gateway_config has them. */
+void controller_answer_models(void *k, const struct gateway_client *c);
+bool controller_real_name(void *k, const char *name, char out[GATEWAY_NAME_BYTES]);
+json_t *controller_names_of(void *k, const char *deployment);
+bool controller_why_unknown(void *k, const struct http_request *r, const char *name, char *out,
+                            size_t size);
+
+/* ---- controller_cluster.c -------------------------------------------------------------------- */
+
 /* What is asked of the cluster at a deployment's port, as gateway_config's cluster. Port 0: at the
  * page of this machine (local_page.h). */
 void controller_answer_cluster(void *k, struct http_request *r, int port);

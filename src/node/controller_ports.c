@@ -37,6 +37,10 @@ static void port_open(struct controller *k, struct port *p, const char *name, do
                                        .cluster = controller_answer_cluster,
                                        .may_ask = controller_may_ask,
                                        .wake = controller_wake,
+                                       .models = controller_answer_models,
+                                       .real_name = controller_real_name,
+                                       .names_of = controller_names_of,
+                                       .why_unknown = controller_why_unknown,
                                        .user = k};
     if (p->gateway != NULL || now < p->retry_s)
         return;

@@ -93,7 +93,7 @@ static bool read_text(struct params *p, const char *text, size_t len) {
 bool params_init(struct params *p, struct http_request *http) {
     size_t len;
     const char *text = http_body(http, &len);
-    *p = (struct params){.st = ST_OK};
+    *p = (struct params){.st = ST_OK, .model = http_header(http, PARAMS_MODEL_HEADER)};
     bool read = read_text(p, text, len);
     http_forget_body(http);
     return read;

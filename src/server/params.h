@@ -11,11 +11,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The header in which a gateway says which model it has found by a name of its own. */
+#define PARAMS_MODEL_HEADER "Lockstep-Model"
+
 struct params {
-    json_t *body;   /* an object, owned */
-    enum status st; /* ST_OK until the first defect */
-    struct err err; /* its sentence */
-    char field[64]; /* and its field, "" if it is the whole */
+    json_t *body;      /* an object, owned */
+    const char *model; /* what that header says; NULL: there is none. The request's */
+    enum status st;    /* ST_OK until the first defect */
+    struct err err;    /* its sentence */
+    char field[64];    /* and its field, "" if it is the whole */
 };
 
 /* Parses the request's body, which the request forgets. False: p->st and p->err say why.

@@ -26,6 +26,8 @@
 #define REPLY_NAME_TEXT 80
 /* A new name, of now. */
 void reply_make_name(char out[REPLY_NAME_TEXT], unsigned long long client);
+/* Of a request that names its model by a name that only a gateway knows: the model's own. */
+#define REPLY_MODEL_HEADER PARAMS_MODEL_HEADER
 
 /* JSON in one line; v is taken over, and NULL is as no memory. */
 bool buf_add_json(struct buf *t, json_t *v);

@@ -335,7 +335,9 @@ void param_tools(struct params *p, struct service_request *r) {
 void param_model(struct params *p, const struct service *s) {
     const char *name = NULL;
     param_text(p, "model", &name);
-    if (p->st != ST_OK || name == NULL || *name == '\0' || service_is_model(s, name))
+    bool is_found = p->model != NULL && service_is_model(s, p->model);
+    if (p->st != ST_OK || name == NULL || *name == '\0' || is_found ||
+        service_is_model(s, name))
         return;
     params_fail_code(p, ST_NOT_FOUND, ERR_MODEL_UNKNOWN, "model",
                      "the model \"%.100s\" does not exist here; this server has \"%s\"", name,
