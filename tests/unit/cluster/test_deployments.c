@@ -134,6 +134,84 @@ static void test_move(void **state) {
     deployments_deinit(&d);
 }
 
+/* A name is no deployment, follows its own, and is merged as one is. */
+static void test_names(void **state) {
+    (void)state;
+    struct deployments d = empty(), other = empty();
+    struct err err;
+    bool changed;
+    json_t *a = deployment("a", 7, 8080), *b = deployment("b", 7, 8080),
+           *x = deployment("x", 7, 8080);
+    assert_int_equal(deployments_name(&d, "x", "a", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(deployments_put(&d, b, &err), ST_OK);
+    assert_int_equal(deployments_name(&d, "a/x", "a", &err), ST_BAD_INPUT);
+    assert_int_equal(deployments_name(&d, "b", "a", &err), ST_REFUSED);
+    assert_int_equal(deployments_name(&d, "x", "a", &err), ST_OK);
+    json_int_t first = version_of(&d, "x");
+    assert_int_equal(deployments_name(&d, "x", "a", &err), ST_OK);
+    assert_int_equal(version_of(&d, "x"), first);
+    assert_int_equal(deployments_name(&d, "y", "a", &err), ST_OK);
+    assert_string_equal(deployments_named(&d, "x")->name, "a");
+    assert_null(deployments_named(&d, "a"));
+    assert_int_equal(deployments_n_up(&d), 2);
+    assert_int_equal(deployments_put(&d, x, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "x is another name of a"));
+    /* elsewhere, and from there another one's */
+    json_t *list = deployments_list(&d);
+    assert_int_equal(deployments_merge(&other, list, &changed, &err), ST_OK);
+    json_decref(list);
+    assert_string_equal(deployments_named(&other, "x")->name, "a");
+    assert_int_equal(deployments_name(&other, "x", "b", &err), ST_OK);
+    list = deployments_list(&other);
+    assert_int_equal(deployments_merge(&d, list, &changed, &err), ST_OK);
+    assert_true(changed);
+    json_decref(list);
+    assert_string_equal(deployments_named(&d, "x")->name, "b");
+    /* a takes y along, and x can be taken away, and be a deployment */
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
+    assert_null(deployments_named(&d, "y"));
+    assert_null(deployments_find(&d, "y")->of);
+    assert_int_equal(deployments_unname(&d, "y", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_unname(&d, "b", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_unname(&d, "x", &err), ST_OK);
+    assert_null(deployments_named(&d, "x"));
+    assert_int_equal(deployments_put(&d, x, &err), ST_OK);
+    json_decref(a);
+    json_decref(b);
+    json_decref(x);
+    deployments_deinit(&d);
+    deployments_deinit(&other);
+}
+
+/* So many, and they are not forgotten as what was taken down is. */
+static void test_many_names(void **state) {
+    (void)state;
+    struct deployments d = empty();
+    struct err err;
+    char name[16];
+    json_t *a = deployment("a", 7, 8080);
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    for (int i = 0; i < DEPLOYMENTS_NAMES_MAX; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_int_equal(deployments_name(&d, name, "a", &err), ST_OK);
+    }
+    assert_int_equal(deployments_name(&d, "more", "a", &err), ST_NO_MEMORY);
+    for (int i = 0; i < DEPLOYMENTS_DOWN_MAX + 5; i++) {
+        snprintf(name, sizeof name, "d%d", i);
+        json_t *one = deployment(name, 7, 8080);
+        assert_int_equal(deployments_put(&d, one, &err), ST_OK);
+        assert_int_equal(deployments_remove(&d, name, &err), ST_OK);
+        json_decref(one);
+    }
+    assert_non_null(deployments_named(&d, "n0"));
+    assert_int_equal(d.n, 1 + DEPLOYMENTS_NAMES_MAX + DEPLOYMENTS_DOWN_MAX);
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
+    assert_int_equal(d.n, DEPLOYMENTS_DOWN_MAX);
+    json_decref(a);
+    deployments_deinit(&d);
+}
+
 static void test_put_and_remove(void **state) {
     (void)state;
     struct deployments d = empty();
@@ -501,6 +579,8 @@ static void test_owners_differ(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
                                        cmocka_unit_test(test_move),
+                                       cmocka_unit_test(test_names),
+                                       cmocka_unit_test(test_many_names),
                                        cmocka_unit_test(test_the_later_wish_wins),
                                        cmocka_unit_test(test_form),
                                        cmocka_unit_test(test_fields),
