@@ -158,17 +158,17 @@ static void pull_named(struct ollama_store *s, const struct ollama_client *c, co
     }
 }
 
-/* Of a model that is none of the hub's: good if it is here. */
+/* Of a model that is none of the hub's: good if it is on the disk, for who may know that. */
 static void pull_other(const struct ollama_store *s, const struct ollama_client *c,
                        const char *given, bool stream) {
     char name[NAME_BYTES], path[PATH_MAX];
     struct err err;
-    if (find_on_disk(s, given, name, path)) {
+    if (c->manages && find_on_disk(s, given, name, path)) {
         say_success(c, stream);
         return;
     }
     err_set(&err, ST_NOT_FOUND,
-            "%s is no model of this machine, and Ollama's library is not asked: pull "
+            "the model \"%s\" does not exist here, and Ollama's library is not asked: pull "
             "hf.co/ORG/REPO:QUANT, such as hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0, which comes from "
             "Hugging Face",
             given);
@@ -191,12 +191,10 @@ static void pull(struct ollama_store *s, const struct ollama_client *c) {
         ;
     else if (s->is_served(c->asker, given))
         say_success(c, stream);
-    else if (!may_change(c))
-        ;
-    else if (hub_name_of(given, name))
-        pull_named(s, c, name, stream);
-    else
+    else if (!hub_name_of(given, name))
         pull_other(s, c, given, stream);
+    else if (may_change(c))
+        pull_named(s, c, name, stream);
     params_deinit(&p);
 }
 

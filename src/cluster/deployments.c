@@ -278,6 +278,14 @@ const struct deployment *deployments_named(const struct deployments *d, const ch
     return one != NULL && one->up ? one : NULL;
 }
 
+json_t *deployments_names_of(const struct deployments *d, const char *of) {
+    json_t *names = json_array();
+    for (size_t i = 0; i < d->n; i++)
+        if (d->list[i]->of != NULL && str_eq(d->list[i]->of, of))
+            json_array_append_new(names, json_string(d->list[i]->name));
+    return names;
+}
+
 enum status deployments_name(struct deployments *d, const char *name, const char *of,
                              struct err *err) {
     const struct deployment *before = deployments_find(d, name),

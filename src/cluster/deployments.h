@@ -77,6 +77,8 @@ enum status deployments_name(struct deployments *d, const char *name, const char
 enum status deployments_unname(struct deployments *d, const char *name, struct err *err);
 /* The deployment that is up and has that further name (borrowed, as above); NULL: none. */
 const struct deployment *deployments_named(const struct deployments *d, const char *name);
+/* All further names of a deployment: a new array; NULL: no memory. */
+json_t *deployments_names_of(const struct deployments *d, const char *of);
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);

@@ -40,13 +40,8 @@ bool controller_real_name(void *user, const char *name, char out[GATEWAY_NAME_BY
 
 json_t *controller_names_of(void *user, const char *deployment) {
     struct controller *k = user;
-    json_t *names = json_array();
     pthread_mutex_lock(&k->lock);
-    for (size_t i = 0; i < k->list.n; i++) {
-        const struct deployment *one = k->list.list[i];
-        if (one->of != NULL && str_eq(one->of, deployment))
-            json_array_append_new(names, json_string(one->name));
-    }
+    json_t *names = deployments_names_of(&k->list, deployment);
     pthread_mutex_unlock(&k->lock);
     return names;
 }

@@ -109,6 +109,7 @@ static json_t *describe(const struct controller *k, const struct deployment *one
     for (size_t i = 0; i < k->n_others; i++)
         describe_node(&d, k->others[i].name, &k->others[i].report);
     json_object_set_new(d.out, "id", json_string(d.id));
+    json_object_set_new(d.out, "names", deployments_names_of(&k->list, one->name));
     json_object_set_new(d.out, "nodes", json_string(one->nodes));
     json_object_set_new(d.out, "layout", layout_of(one));
     json_object_set_new(d.out, "since",

@@ -74,7 +74,7 @@ ask POST /api/pull '{}' && is_error 400 'no ."model'
 ask POST /api/pull '{"model": 7}' && is_error 400 'must be a string'
 ask POST /api/pull "{\"model\": \"hf.co/org/$(printf 'x%.0s' {1..400})\"}" && is_error 400 'too long'
 ask POST /api/pull '{"model": "hf.co/org/../tiny"}' && is_error 400 'ORG/REPO'
-ask POST /api/pull '{"model": "llama3.2"}' && is_error 404 "llama3.2 is no model of this machine, and Ollama's library is not asked: pull hf.co/"
+ask POST /api/pull '{"model": "llama3.2"}' && is_error 404 "llama3.2.*does not exist here, and Ollama.s library is not asked: pull hf.co/"
 ask GET /api/pull '' && is_error 405 'method'
 ask POST /api/delete '{"model": "own"}' && is_error 405 'method'
 ask POST /api/push '{"model": "own"}' && is_error 501 'api/push is not supported'
@@ -97,10 +97,11 @@ type=text/plain ask POST /api/pull '{"model": "hf.co/org/tiny"}' && is_error 415
 
 # ---- a pull, its lines, and the same again
 echo "slow 3000000" >hub/mode
+SECONDS=0
 ask POST /api/pull '{"model": "hf.co/org/tiny:latest", "insecure": true}' && is 200 success
 check_lines tiny tiny-Q4_K_M.gguf || fail "the lines: $(cat answer)"
 n=$(wc -l <answer)
-[ "$n" -ge 8 ] && [ "$n" -le 20 ] || fail "$n lines, at most four a second: $(cat answer)"
+[ "$n" -ge 8 ] && [ "$n" -le $((4 * (SECONDS + 1) + 7)) ] || fail "$n lines in $SECONDS s, at most four a second: $(cat answer)"
 grep -q '"to use it: lockstep serve hf:org/tiny"' answer || fail "what to do with it is not said: $(cat answer)"
 cmp -s "$(blob tiny tiny-Q4_K_M.gguf)" "$gguf" || fail "it is not what the hub has"
 : >hub/mode

@@ -1,0 +1,40 @@
+#!/bin/bash
+# Ollama's own client, from npm, pulls, deletes and copies models: at a plain server, and at the port of a deployment of one node.
+# The hub is an imitation (tests/support/hub.py).
+# labels: waits
+set -u
+. "$SOURCE_DIR/tests/support/clients/lib.sh"
+clients_install
+cd "$work" || exit 1
+command -v python3 openssl >/dev/null && python3 -c 'import ssl' || { echo "skip: no python3 with ssl, or no openssl"; exit 77; }
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
+    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
+size=$(($(wc -c <"$gguf") + 1))
+mkdir -p hub/repos/org/tiny
+{ cat "$gguf" && printf x; } >hub/repos/org/tiny/tiny-Q4_K_M.gguf # another content than what is up
+mkfifo hold
+python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
+exec 7>hold # the imitation ends with this
+for _ in {1..400}; do [ ! -s hub/ports ] || break; sleep 0.05; done
+read -r hub_port _ <hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
+export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work HF_HOME=$work/hf no_proxy='*'
+export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache LOCKSTEP_CLUSTER_KEY=$work/key
+unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
+echo "slow 8000000" >hub/mode
+
+serve_start "$gguf" --alias own --ctx 256
+(cd "$clients" && timeout 100 node ollama_store.mjs "$url" own "$size") || { echo "FAILED: at a plain server"; exit 1; }
+serve_stop || { echo "FAILED: the server ended with $?"; exit 1; }
+
+port=$(python3 -c 'import socket
+with socket.socket() as s:
+    s.bind(("", 0))
+    print(s.getsockname()[1])')
+echo abra-kadabra >keys && chmod 600 keys
+"$LOCKSTEP" node --no-discovery --port 0 --ready-fd 8 8>ready >node.log 2>&1 &
+server=$! # ends with the test
+for _ in {1..1200}; do [ ! -s ready ] || break; sleep 0.05; done
+at=127.0.0.1:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' ready)
+timeout 100 "$LOCKSTEP" up "$gguf" --alias own --ctx 256 -t 1 --port "$port" --api-key-file keys --node "$at" >up.out 2>&1 || { echo "FAILED: up: $(cat up.out node.log)"; exit 1; }
+(cd "$clients" && timeout 100 node ollama_store.mjs "http://127.0.0.1:$port" own "$size" abra-kadabra "$("$LOCKSTEP" key --admin)") || { echo "FAILED: at a node: $(cat node.log)"; exit 1; }
