@@ -71,18 +71,12 @@ static struct gateway_route *find_route(struct gateway *f, const char *name) {
 static struct gateway_route *find_named(struct passing *p, const char *name) {
     char real[GATEWAY_NAME_BYTES];
     struct gateway *f = p->f;
-    struct buf path = {0};
     if (f->cfg.real_name == NULL || !f->cfg.real_name(f->cfg.user, name, real))
         return NULL;
-    struct gateway_route *r = find_route(f, real);
-    passing_set_model(p, real);
-    const char *path_of = http_path(p->r);
-    if (r != NULL && str_starts(path_of, path_without_version(MODELS "/", path_of))) {
-        buf_printf(&path, MODELS "/%s", real);
-        mem_free(p->path);
-        p->path = path.bytes;
-    }
-    return r;
+    const char *path = http_path(p->r);
+    bool in_path = str_starts(path, path_without_version(MODELS "/", path));
+    passing_set_model(p, real, in_path ? MODELS "/" : NULL);
+    return find_route(f, real);
 }
 
 /* ---- routing ----------------------------------------------------------------------------- */

@@ -152,8 +152,9 @@ struct passing *passing_open(struct gateway *f, struct http_request *r);
 void passing_free(void *p);
 /* The client has gone; from any thread. */
 void passing_gone(void *p);
-/* The server is told for which of its names the request came. */
-void passing_set_model(struct passing *p, const char *name);
+/* The server is told which model was found. before: what the path has before a model's name;
+ * NULL: it has none. */
+void passing_set_model(struct passing *p, const char *name, const char *before);
 /* Asks p->route, and the node that takes over. True: the answer is complete (p->status,
  * p->text), or of a stream, the part that the client does not have yet. False: no node serves
  * (a patient request waits for one), or the answer is no longer needed. */

@@ -110,8 +110,19 @@ static void name_request(struct passing *p) {
     add_header(&p->headers, REPLY_NAME_HEADER, value);
 }
 
-void passing_set_model(struct passing *p, const char *name) {
+void passing_set_model(struct passing *p, const char *name, const char *before) {
+    struct buf path = {0};
     add_header(&p->headers, REPLY_MODEL_HEADER, name);
+    if (before == NULL)
+        return;
+    add_escaped(&path, before, true);
+    add_escaped(&path, name, false);
+    if (path.failed) {
+        buf_free(&path);
+        return;
+    }
+    mem_free(p->path);
+    p->path = path.bytes;
 }
 
 bool passing_only_asks(const struct passing *p) {

@@ -24,8 +24,8 @@ unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
 echo "slow 8000000" >hub/mode
 
 serve_start "$gguf" --alias own --ctx 256
-(cd "$clients" && timeout 100 node ollama_store.mjs "$url" own "$size") || { echo "FAILED: at a plain server"; exit 1; }
-serve_stop || { echo "FAILED: the server ended with $?"; exit 1; }
+(cd "$clients" && timeout 100 node ollama_store.mjs "$url" own "$size") || fail "at a plain server"
+serve_stop || fail "the server ended with $?"
 
 port=$(python3 -c 'import socket
 with socket.socket() as s:
@@ -37,4 +37,5 @@ server=$! # ends with the test
 for _ in {1..1200}; do [ ! -s ready ] || break; sleep 0.05; done
 at=127.0.0.1:$(sed -n 's/.*"port":\([0-9]*\).*/\1/p' ready)
 timeout 100 "$LOCKSTEP" up "$gguf" --alias own --ctx 256 -t 1 --port "$port" --api-key-file keys --node "$at" >up.out 2>&1 || { echo "FAILED: up: $(cat up.out node.log)"; exit 1; }
-(cd "$clients" && timeout 100 node ollama_store.mjs "http://127.0.0.1:$port" own "$size" abra-kadabra "$("$LOCKSTEP" key --admin)") || { echo "FAILED: at a node: $(cat node.log)"; exit 1; }
+(cd "$clients" && timeout 100 node ollama_store.mjs "http://127.0.0.1:$port" own "$size" abra-kadabra "$("$LOCKSTEP" key --admin)") || fail "at a node: $(cat node.log)"
+[ $failures = 0 ]
