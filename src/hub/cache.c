@@ -8,6 +8,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <poll.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -252,14 +254,16 @@ enum status hub_cache_make(const char *folder, const char *rest, struct err *err
     return ST_OK;
 }
 
+static atomic_uint n_links; /* two threads may make the same one */
+
 enum status hub_cache_link(const char *folder, const char *commit, const struct hub_file *file,
                            struct err *err) {
     char rest[PATH_MAX], path[PATH_MAX], fresh[PATH_MAX], to[PATH_MAX], is[HUB_HASH_BYTES];
     size_t n = 0;
     if (snprintf(rest, sizeof rest, "snapshots/%s/%s", commit, file->name) >= PATH_MAX ||
         snprintf(path, sizeof path, "%s/%s", folder, rest) >= PATH_MAX ||
-        snprintf(fresh, sizeof fresh, "%s/snapshots/.%s.%ld", folder, file->hash,
-                 (long)getpid()) >= PATH_MAX)
+        snprintf(fresh, sizeof fresh, "%s/snapshots/.%s.%ld.%u", folder, file->hash,
+                 (long)getpid(), atomic_fetch_add(&n_links, 1)) >= PATH_MAX)
         return too_long(folder, err);
     TRY(hub_cache_make(folder, rest, err));
     hash_of(path, is);
@@ -280,12 +284,20 @@ enum status hub_cache_link(const char *folder, const char *commit, const struct 
     return file_sync_folder(path, err);
 }
 
-enum status hub_cache_set_main(const char *folder, const char *commit, struct err *err) {
-    char path[PATH_MAX];
+#define MAIN_TRIES 100
+#define MAIN_GAP_MS 20
+
+static bool says(const char *path, const char *commit) {
+    char *text = NULL;
+    struct err ignored;
+    bool same = file_read_text(&text, NULL, path, HUB_HASH_BYTES, &ignored) == ST_OK &&
+                str_eq(text, commit);
+    mem_free(text);
+    return same;
+}
+
+static enum status write_main(const char *path, const char *commit, struct err *err) {
     struct file_new file;
-    if (snprintf(path, sizeof path, "%s/refs/main", folder) >= PATH_MAX)
-        return too_long(folder, err);
-    TRY(hub_cache_make(folder, "refs/main", err));
     TRY(file_new_open(&file, path, err));
     if (fputs(commit, file.f) < 0) {
         enum status st = file_new_failed(&file, errno, err);
@@ -293,4 +305,20 @@ enum status hub_cache_set_main(const char *folder, const char *commit, struct er
         return st;
     }
     return file_new_finish(&file, true, err);
+}
+
+/* Two that pull the same at once end at the same time. */
+enum status hub_cache_set_main(const char *folder, const char *commit, struct err *err) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s/refs/main", folder) >= PATH_MAX)
+        return too_long(folder, err);
+    TRY(hub_cache_make(folder, "refs/main", err));
+    for (int i = 1;; i++) {
+        if (says(path, commit))
+            return ST_OK;
+        enum status st = write_main(path, commit, err);
+        if (st == ST_OK || i == MAIN_TRIES)
+            return st;
+        poll(NULL, 0, MAIN_GAP_MS);
+    }
 }

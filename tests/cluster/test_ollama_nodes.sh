@@ -28,7 +28,7 @@ within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; e
 read -r hub_port _ <hub/ports
 export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-trap 'exec 7>&-; end_all; rm -rf "$work"' EXIT
+at_end 'exec 7>&-' # the imitation ends first: it is waited for
 for host in 1 2 3; do HF_HOME=$work/hf-${names[$host]} start $host; done
 export HF_HOME=$work/hf-ann
 port=8099
