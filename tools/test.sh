@@ -4,7 +4,7 @@
 #
 #   check  release build, every test, arm64 bits under qemu where that build is possible
 #   asan   every test under AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan   what has threads (pool, fabric, engine, discovery, nodes) under ThreadSanitizer
+#   tsan   what has threads (pool, fabric, engine, discovery, nodes, a device's runs) under ThreadSanitizer
 #   arm64  cross build for Linux arm64, the kernels' tests under qemu-user
 #   macos  cross build for macOS on arm64, compiled and linked, where npm is
 #   fuzz   each fuzz target for a moment, from its corpus (FUZZ_SECONDS, default 20)
@@ -83,7 +83,7 @@ run_ctest() { # part folder [ctest options]
     count "$p" "$f" "$s"
 }
 
-threaded='^test_(base|fabric|link|group_failure|engine|rank|api|model|discovery|cluster|weights_source|node$|http|gateway)'
+threaded='^test_(base|fabric|link|group_failure|engine|rank|api|model|discovery|cluster|weights_source|node$|http|gateway|device_vulkan$)'
 
 can_arm64() {
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null
@@ -118,8 +118,10 @@ part_asan() {
     build asan tested "$products" && run_ctest asan build-asan -LE '^(lint|vm|once)$'
 }
 
+# Drivers of devices are not instrumented: what they do among themselves is not looked at.
 part_tsan() {
     local names
+    export TSAN_OPTIONS="${TSAN_OPTIONS:+$TSAN_OPTIONS:}ignore_noninstrumented_modules=1"
     build_products
     cmake --preset tsan "${options[@]}" "$products" >build-tsan.log 2>&1 && rm -f build-tsan.log
     names=$(ctest --test-dir build-tsan -N -L unit -R "$threaded" | sed -n 's/^ *Test *#[0-9]*: //p')
