@@ -6,9 +6,12 @@ bool recurrent_is_on_device(const struct hparams *hp) {
     return hp->recurrent.k_dim <= SHADERS_STATE_ROWS;
 }
 
+/* 0: this rank has no heads, so nothing of a state. */
 static uint64_t state_address(const struct model *m, uint32_t slot) {
-    return device_address(shaders_device(m->shaders),
-                          m->states.data + slot * m->states.slot_floats);
+    const struct recurrent_states *s = &m->states;
+    return s->data != NULL
+               ? device_address(shaders_device(m->shaders), s->data + slot * s->slot_floats)
+               : 0;
 }
 
 /* The microbatch's runs: what a step has recorded before is of the same. */

@@ -107,6 +107,7 @@ for name in qwen3next qwen35 kimi-linear nemotron_h lfm2; do # whose states are 
     compare "$golden/logits/$name.gguf" "${layouts[0]}" f16 1 unified
     compare "$golden/logits/$name.gguf" "${layouts[1]}" f16 7 fma,f64
     compare "$golden/logits/$name.gguf" "${layouts[4]}" f16 512 unified
+    compare "$golden/logits/$name.gguf" "${layouts[8]}" f16 512 "" # no head, and no state
 done
 # A device that takes memory in small pieces only: matrices, caches and states are cut into many.
 pieces() { # pages of 4096 bytes, model layout kv chunk without
