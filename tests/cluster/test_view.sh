@@ -39,6 +39,8 @@ kill "$serving" && wait "$serving"
 nsenter -t "${hosts[2]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 --nodes ann,bob,cat --emulate-link latency=3ms \
     --no-speculation --api-key-file keys --log-requests >up.out 2>up.err || fail "up: $(cat up.err; logs)"
 within 60 grep -q "m: .* 3 ranks" bob.log || fail "no rank on each: $(logs)"
+listens() { on 3 "$LOCKSTEP" nodes 2>/dev/null | grep -q "listening on bob"; }
+within 60 listens || fail "the three do not listen: $(logs)"
 
 # ---- what runs -----------------------------------------------------------------------------------
 # The figures are there the first time that one asks.

@@ -164,7 +164,7 @@ raw("no request", b"\x16\x03\x01\r\n\r\n", 400, openai_error)
 
 chat = dialects[0]
 for wrong in [
-    "", "root", "root ::= x y", 'root ::= "a', "root ::= root", 'root ::= root "a"', 'root ::= ("a" | root) root', "root ::= [z-a]",
+    "root", "root ::= x y", 'root ::= "a', "root ::= root", 'root ::= root "a"', 'root ::= ("a" | root) root', "root ::= [z-a]",
     'root ::= "a"{5,2}', 'x ::= "a"', 'root ::= "a"{1000000000}', 'root ::= ((("a"{1000}){1000}){1000}){1000}',
     "root ::= " + "(" * 100000, 'root ::= a b\na ::= b\nb ::= a', "root ::= " + '"a" | ' * 200000,
     'root ::= ("a" | "b") root',
