@@ -8,13 +8,16 @@
 #include <strings.h>
 
 bool managing_is_from_here(const struct http_request *r) {
-    static const char *const passed[] = {"Forwarded", "Via", "X-Forwarded-For", "X-Real-IP",
-                                         REPLY_NAME_HEADER};
+    static const char *const passed[] = {
+        "Forwarded",         "Via",       "X-Forwarded-For", "X-Forwarded-Host",
+        "X-Forwarded-Proto", "X-Real-IP", REPLY_NAME_HEADER};
     char host[NET_TEXT_BYTES];
     http_client_host(r, host, sizeof host);
     for (size_t i = 0; i < ARRAY_LEN(passed); i++)
         if (http_header(r, passed[i]) != NULL)
             return false;
+    if (http_is_1_0(r)) /* as nginx passes requests on, with no header of its own, by default */
+        return false;
     return (str_starts(host, "127.") || str_eq(host, "::1")) && http_why_not_local(r) == NULL;
 }
 

@@ -142,6 +142,8 @@ void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
 unsigned long long http_client(const struct http_request *r);
 /* The client's numeric address without a port. */
 void http_client_host(const struct http_request *r, char *out, size_t size);
+/* Does the client speak HTTP/1.0? Of those in use mostly proxies do. */
+bool http_is_1_0(const struct http_request *r);
 /* NUL-terminated, too. */
 const char *http_body(const struct http_request *r, size_t *len);
 /* For a handler that has read the body and needs it no more: "" from here on. */

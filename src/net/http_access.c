@@ -49,6 +49,10 @@ void http_client_host(const struct http_request *r, char *out, size_t size) {
         *out = '\0';
 }
 
+bool http_is_1_0(const struct http_request *r) {
+    return r->head.is_1_0;
+}
+
 /* ---- this machine alone ------------------------------------------------------------------ */
 
 #define HOST_BYTES 256

@@ -17,10 +17,7 @@ echo "$key" >keys
 for wrong in soon 5x 1h30 -; do
     refuse 2 "--idle $wrong: a time is 30s, 30m" "$LOCKSTEP" up own/m.gguf --port $port -t 1 --insecure "--idle=$wrong"
 done
-host_unshare=(-n -m) host_enter=(-n -m -w)
-make_hosts 0 1 2 3
-switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
-for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
+make_three_hosts own
 nets=$(for host in 1 2 3; do readlink "/proc/${hosts[$host]}/ns/net"; done | tr '\n' ' ')
 for host in 1 2 3; do start $host; done
 up() { nsenter -t "${hosts[$1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 "${@:2}" >up.out 2>up.err || fail "up: $(cat up.err; logs)"; }

@@ -16,10 +16,7 @@ export XDG_CONFIG_HOME=$work/front
 port=8099
 "$LOCKSTEP" key >/dev/null 2>&1
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-host_unshare=(-n -m) host_enter=(-n -m -w)
-make_hosts 0 1 2 3 # 0: the switch
-for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
-switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+make_three_hosts own
 cat >holds.py <<'END'
 import json, sys
 d = json.load(open("seen.json"))
@@ -113,6 +110,25 @@ within 60 sees 1 'n["cat"]["state"] == "here"' || fail "cat is back: $(seen)"
 is 200 '"m"' "$(change 1 move '{"name": "m", "nodes": "auto"}')"
 within 100 sees 1 'm["layout"] is None and m["ranks"] == 3 and m["state"] == "listening"' || fail "all of them: $(seen)"
 sees 1 'all(c["prompt_per_second"] > 10 for c in m["candidates"])' || fail "prompts: $(seen)"
+
+# ---- the same in a terminal, asked at another machine --------------------------------------------------
+move() { nsenter -t "${hosts[3]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" move "$@" >out 2>err; }
+move m || fail "the list: $(cat out err)"
+[ "$(grep -c '^\* ' out)" = 1 ] && grep -qE '^  one rank +[0-9.]+ +[0-9.]+  cat$' out && grep -q '^predicted from' err || fail "the list is $(cat out err)"
+move m --json && python3 -c 'import json; assert {len(x["nodes"]) for x in json.load(open("out"))["candidates"]} == {1, 2, 3}' || fail "the list as JSON: $(cat out err)"
+move m --nodes ann,bob --parallel pipeline2 || fail "move: $(cat out err)"
+[ "$(cat out)" = "ann serves m, and ann,bob compute it as pipeline2" ] || fail "it says $(cat out err)"
+within 30 sees 1 'm["ranks"] == 2 and m["parallel"] == "pipeline2" and w == ["ann", "bob"]' || fail "a pipeline of two: $(seen)"
+ask 3 got && [ "$(words got)" = "$(words ref)" ] || fail "an answer of a pipeline: $(cat got; logs)"
+move m --to bob --json && python3 -c 'import json; d = json.load(open("out")); assert d["node"] == "bob" and d["state"] == "listening", d' || fail "to bob: $(cat out err)"
+within 30 sees 1 'm["node"] == "bob" and m["ranks"] == 2' || fail "bob serves: $(seen)"
+refuses() { ! move "${@:2}" && grep -q "$1" err || fail "expected '$1' of move ${*:2}, got: $(cat out err)"; }
+refuses 'no deployment is called x' x
+refuses 'no node is called dee' m --to dee
+refuses 'needs --nodes' m --parallel tensor2
+refuses 'is the layout of a candidate' m --nodes ann,bob --parallel circle
+move m --nodes auto && [ "$(cat out)" = "bob serves m" ] || fail "the fastest: $(cat out err)"
+within 100 sees 1 'm["layout"] is None and m["ranks"] == 3 and m["state"] == "listening"' || fail "all of them: $(seen)"
 
 # ---- a model that is not up is planned from what nodes know, and measure ------------------------------
 change 1 plan '{"name": "m"}' >/dev/null && cp changed.json ranks.json

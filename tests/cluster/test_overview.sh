@@ -16,10 +16,7 @@ export XDG_CONFIG_HOME=$work/front
 port=8099
 "$LOCKSTEP" key >/dev/null 2>&1
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-host_unshare=(-n -m) host_enter=(-n -m -w)
-make_hosts 0 1 2 3 # 0: the switch
-for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
-switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+make_three_hosts own
 key=abra-kadabra
 echo "$key" >keys && chmod 600 keys
 # What the gateway of that machine says of the cluster, from a client on another one, into seen.json.
@@ -81,6 +78,7 @@ is() { # STATUS PATTERN GOT
 is 403 'lockstep key --admin' "$(change 2 10.9.0.1 down '{"name": "m"}')"
 is 403 'lockstep key --admin' "$(change 1 127.0.0.1 down '{"name": "m"}' -H "X-Forwarded-For: 10.9.0.7")"
 is 403 'lockstep key --admin' "$(change 1 127.0.0.1 down '{"name": "m"}' -H "Host: evil.example")"
+is 403 'lockstep key --admin' "$(change 1 127.0.0.1 down '{"name": "m"}' --http1.0)" # as a proxy's
 is 403 'another page' "$(change 1 127.0.0.1 down '{"name": "m"}' -H "Origin: http://127.0.0.1:3000")"
 is 403 'another page' "$(change 2 10.9.0.1 down '{"name": "m"}' -H "Origin: null" -H "Lockstep-Admin: $admin")"
 is 415 'application/json' "$(on 1 curl -s -o changed.json -w '%{http_code}' -H "Authorization: Bearer $key" -H "Content-Type: text/plain" -d '{"name": "m"}' "http://127.0.0.1:$port/v1/cluster/down")"

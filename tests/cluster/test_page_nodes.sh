@@ -18,10 +18,7 @@ mkdir own front && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front
 "$LOCKSTEP" key >/dev/null 2>&1
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-host_unshare=(-n -m) host_enter=(-n -m -w)
-make_hosts 0 1 2 3 # 0: the switch
-for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
-switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+make_three_hosts own
 for host in 1 2 3; do start $host; done
 # Slow wires, so that an answer takes some seconds.
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port 8099 -t 1 --ctx 512 --insecure --nodes ann,bob,cat \

@@ -7,12 +7,10 @@ gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
 can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
-command -v python3 openssl >/dev/null && python3 -c 'import ssl' || { echo "skip: no python3 with ssl, or no openssl"; exit 77; }
-unset LOCKSTEP_CLUSTER_KEY HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
-export HOME=$work XDG_CONFIG_HOME=$work/front no_proxy='*'
+. "$SOURCE_DIR/tests/support/hub.sh"
+unset LOCKSTEP_CLUSTER_KEY
+export HOME=$work XDG_CONFIG_HOME=$work/front
 mkdir front
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
-    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
 size=$(wc -c <"$gguf")
 mkdir -p hub/repos/org/{tiny,again,split}
 cp "$gguf" hub/repos/org/tiny/tiny-Q4_K_M.gguf
@@ -24,11 +22,7 @@ for part in 1 2; do head -c $((part * 100000)) "$gguf" >"hub/repos/org/split/spl
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
-mkfifo hold
-nsenter -t "${hosts[1]}" "${host_enter[@]}" python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
-exec 7>hold # the imitation ends with this; only ann reaches it
-within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
-read -r hub_port _ <hub/ports
+start_hub nsenter -t "${hosts[1]}" "${host_enter[@]}" # only ann reaches it
 start() { # HOST NAME
     HF_HOME=$work/hf-$2 XDG_DATA_HOME=$work/data-$2 nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$2" >"$2.log" 2>&1 &
     nodes+=($!)
@@ -40,7 +34,7 @@ bob=${nodes[-1]}
 start 3 cat
 all_there() { [ "$(on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)))' 2>/dev/null)" = 3 ]; }
 within 60 all_there || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
-export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HF_HOME=$work/hf-ann
+export HF_HOME=$work/hf-ann
 on1=(nsenter -t "${hosts[1]}" "${host_enter[@]}")
 pull() { timeout 100 "${on1[@]}" "$LOCKSTEP" pull "$@" >out 2>err </dev/null; }
 served() { cat hub/served 2>/dev/null || echo 0; }

@@ -6,21 +6,14 @@ set -u
 . "$SOURCE_DIR/tests/support/clients/lib.sh"
 clients_install
 cd "$work" || exit 1
-command -v python3 openssl >/dev/null && python3 -c 'import ssl' || { echo "skip: no python3 with ssl, or no openssl"; exit 77; }
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
-    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+. "$SOURCE_DIR/tests/support/hub.sh"
 gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
 size=$(($(wc -c <"$gguf") + 1))
 mkdir -p hub/repos/org/tiny
 { cat "$gguf" && printf x; } >hub/repos/org/tiny/tiny-Q4_K_M.gguf # another content than what is up
-mkfifo hold
-python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
-exec 7>hold # the imitation ends with this
-for _ in {1..400}; do [ ! -s hub/ports ] || break; sleep 0.05; done
-read -r hub_port _ <hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
-export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work HF_HOME=$work/hf no_proxy='*'
+start_hub
+export HOME=$work HF_HOME=$work/hf
 export XDG_DATA_HOME=$work/data XDG_CONFIG_HOME=$work/config XDG_CACHE_HOME=$work/cache LOCKSTEP_CLUSTER_KEY=$work/key
-unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
 echo "slow 8000000" >hub/mode
 
 serve_start "$gguf" --alias own --ctx 256

@@ -5,9 +5,7 @@
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/server.sh"
-command -v python3 openssl >/dev/null && python3 -c 'import ssl' || { echo "skip: no python3 with ssl, or no openssl"; exit 77; }
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
-    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+. "$SOURCE_DIR/tests/support/hub.sh"
 gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
 size=$(wc -c <"$gguf")
 mkdir -p hub/repos/org/{tiny,split,gated,folder} home/.ollama store
@@ -16,13 +14,8 @@ head -c 300000 "$gguf" >hub/repos/org/tiny/tiny-Q8_0.gguf
 for part in 1 2; do head -c $((part * 400000)) "$gguf" >"hub/repos/org/split/split-0000$part-of-00002.gguf"; done
 echo '{}' >hub/repos/org/folder/config.json
 head -c 100000 "$gguf" >hub/repos/org/folder/model.safetensors
-mkfifo hold
-python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
-exec 7>hold # the imitation ends with this
-within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
-read -r hub_port _ <hub/ports
-export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work/home HF_HOME=$work/hf no_proxy='*'
-unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
+start_hub
+export HOME=$work/home HF_HOME=$work/hf
 : >hub/mode
 
 ask() { # METHOD PATH BODY words...: the status into $status, the answer into the file answer
@@ -89,6 +82,7 @@ for header in "X-Forwarded-For: 10.0.0.7" "Via: 1.1 proxy" "Lockstep-Request: 00
     ask DELETE /api/delete '{"model": "hf.co/org/tiny"}' -H "$header"
     is_error 403 "ask from the server's own machine"
 done
+ask POST /api/pull '{"model": "hf.co/org/tiny"}' --http1.0 && is_error 403 "ask from the server's own machine"
 ask POST /api/pull '{"model": "hf.co/org/tiny"}' -H "Origin: http://localhost:3000" && is_error 403 'another page'
 ask POST /api/pull '{"model": "hf.co/org/tiny"}' -H "Origin: http://evil.example" && is_error 403 'another machine'
 ask POST /api/pull '{"model": "hf.co/org/tiny"}' -H "Host: evil.example" && is_error 403 'another machine'

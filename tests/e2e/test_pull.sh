@@ -4,11 +4,7 @@
 # labels: once waits
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
-command -v python3 openssl >/dev/null || { echo "skip: no python3 or openssl"; exit 77; }
-python3 -c 'import ssl' || { echo "skip: python3 has no ssl"; exit 77; }
-
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=localhost \
-    -addext "subjectAltName=DNS:localhost,IP:127.0.0.1" -keyout key.pem -out cert.pem 2>/dev/null || { echo "skip: openssl makes no certificate"; exit 77; }
+. "$SOURCE_DIR/tests/support/hub.sh"
 gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
 size=$(wc -c <"$gguf")
 mkdir -p hub/repos/org/{tiny,split,folder,many,evil,gated,private,none} home
@@ -17,13 +13,8 @@ head -c 300000 "$gguf" >hub/repos/org/tiny/tiny-Q8_0.gguf
 echo projector >hub/repos/org/tiny/mmproj-tiny-F16.gguf
 echo read me >hub/repos/org/tiny/README.md
 cp "$gguf" hub/repos/org/private/only-IQ2_XS.gguf
-mkfifo hold
-python3 "$SOURCE_DIR/tests/support/hub.py" hub cert.pem key.pem <hold >hub.out 2>&1 &
-exec 7>hold # the imitation ends with this
-within 20 test -s hub/ports || { echo "FAILED: the imitation: $(cat hub.out)"; exit 1; }
-read -r hub_port storage_port <hub/ports
-export HF_ENDPOINT=https://127.0.0.1:$hub_port SSL_CERT_FILE=$work/cert.pem HOME=$work/home no_proxy='*'
-unset HF_TOKEN HF_HUB_CACHE OLLAMA_MODELS
+start_hub
+export HOME=$work/home
 
 fresh() { # NAME: an empty cache, and counters at what they are
     export HF_HOME=$work/$1

@@ -9,6 +9,14 @@ end_all() {
 }
 at_end end_all
 
+# The machines, on a switch (10.9.0.1 and so on). Of that folder only the first one has what is in it.
+make_three_hosts() { # [FOLDER]
+    host_unshare=(-n -m) host_enter=(-n -m -w)
+    make_hosts 0 1 2 3 # 0: the switch
+    [ -z "${1-}" ] || for host in 2 3; do on $host mount -t tmpfs none "$work/$1" || fail "no mount on $host"; done
+    switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
+}
+
 start() { # HOST words...: a node with a store and a state of its own
     local name=${names[$1]}
     mkdir -p "store-$name"
