@@ -180,16 +180,17 @@ await check("a model is put up on some of the machines", async (page, cluster) =
   await page.keyboard.type("no such model");
   await page.keyboard.press("Enter");
   await dialog.getByRole("alert").getByText("no machine has a model named no such model").waitFor();
-  await dialog.getByRole("combobox").fill("phi-4-Q4_K_M");
+  await dialog.getByRole("combobox", { name: "Model" }).fill("phi-4-Q4_K_M");
   await dialog.getByText("8.9 GB, on rack, desk").waitFor();
   await dialog.getByText("predicted for phi-4-Q4_K_M").waitFor();
   assert.equal(await dialog.getByRole("row").getByRole("radio").count(), 0); // it shows, and is not chosen from
   await dialog.getByLabel("Name in the APIs").fill("phi");
   await dialog.getByRole("checkbox", { name: "barn" }).press(" ");
+  await dialog.getByLabel("Unloaded when nobody asks").selectOption("after half an hour");
   await hasNoFindings(page);
   await dialog.getByRole("button", { name: "Put up" }).press("Enter");
   await dialog.waitFor({ state: "detached" });
-  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "phi-4-Q4_K_M", name: "phi", nodes: "attic,cellar,desk,loft,rack,shelf" }]);
+  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "phi-4-Q4_K_M", name: "phi", nodes: "attic,cellar,desk,loft,rack,shelf", options: { idle: "30m" } }]);
   assert.equal(await focused(page), "Put a model up");
 });
 await check("who may not change the cluster has no buttons for it, but may show the token", async (page, cluster) => {

@@ -7,6 +7,7 @@ import { TITLE } from "./model.jsx";
 import { tokens } from "./words.js";
 
 const PORT = 8080; // of the first model that is put up
+const IDLE = { "": "never", "10m": "after 10 minutes", "30m": "after half an hour", "2h": "after two hours", "12h": "after twelve hours" };
 
 /* One of several things of which one may be chosen, a change's body each; onChoose is absent where there is nothing to choose. */
 function Choice({ body, choice, onChoose, children }) {
@@ -181,12 +182,19 @@ function Up({ watch, cluster, onClose }) {
   const [model, setModel] = useState("");
   const [name, setName] = useState("");
   const [left, setLeft] = useState([]);
+  const [idle, setIdle] = useState("");
   const asksKey = cluster.local && !cluster.deployments.some((d) => d.port === PORT);
   const [key, setKey] = useState(() => (asksKey ? crypto.randomUUID().replaceAll("-", "") : ""));
   const access = key.trim() ? { api_key: key.trim() } : { insecure: true };
   const names = namesOf(cluster);
   const found = cluster.models.find((m) => m.name === model);
-  const body = { model: model.trim(), ...(name.trim() ? { name: name.trim() } : {}), ...without(names, left), ...(asksKey ? access : {}) };
+  const body = {
+    model: model.trim(),
+    ...(name.trim() ? { name: name.trim() } : {}),
+    ...without(names, left),
+    ...(asksKey ? access : {}),
+    ...(idle ? { options: { idle } } : {}),
+  };
   const ready = body.model !== "" && left.length < names.length;
   const plan = usePlan(watch, found && ready ? { model: found.name, ...without(names, left) } : null);
   return (
@@ -206,6 +214,16 @@ function Up({ watch, cluster, onClose }) {
       <label>
         Name in the APIs
         <input placeholder="the model's" autocomplete="off" spellcheck={false} value={name} onInput={(e) => setName(e.target.value)} />
+      </label>
+      <label>
+        Unloaded when nobody asks
+        <select value={idle} onChange={(e) => setIdle(e.target.value)}>
+          {Object.entries(IDLE).map(([time, text]) => (
+            <option key={time} value={time}>
+              {text}
+            </option>
+          ))}
+        </select>
       </label>
       {asksKey && (
         <>

@@ -28,4 +28,4 @@ export function clock(time, now) {
   return `${at.toLocaleDateString([], { day: "numeric", month: "short" })}, ${hour.slice(0, 5)}`;
 }
 
-export const stateWords = { listening: "serves", starting: "starts", waiting: "waits", stopping: "stops", failed: "failed", recovering: "recovers" };
+export const stateWords = { listening: "serves", starting: "starts", waiting: "waits", stopping: "stops", failed: "failed", recovering: "recovers", asleep: "sleeps" };
