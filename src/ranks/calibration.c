@@ -390,9 +390,8 @@ static enum status ask_caller(struct calibration_choice *choice,
     return ST_OK;
 }
 
-static void keep_layout(struct calibration_figures *f, uint64_t ranks,
-                        const struct placement_candidate *c) {
-    struct calibration_layout *out = &f->layouts[f->n_layouts++];
+void calibration_layout_set(struct calibration_layout *out, uint64_t ranks,
+                            const struct placement_candidate *c) {
     *out = (struct calibration_layout){.ranks = ranks,
                                        .tp = c->tp,
                                        .pp = c->pp,
@@ -426,13 +425,13 @@ static void keep_layouts(struct calibration_figures *f, const struct placement_w
     struct placement *some = mem_alloc(sizeof *some);
     f->n_layouts = 0;
     for (int i = 0; i < all->n; i++)
-        keep_layout(f, whole, &all->list[i]);
+        calibration_layout_set(&f->layouts[f->n_layouts++], whole, &all->list[i]);
     for (uint64_t ranks = whole - 2; some != NULL && wish->tp == 0 && ranks < whole &&
                                      wish->n_ranks <= CALIBRATION_PARTS_RANKS;
          ranks -= 2) { /* the first is in each */
         wires.bandwidth = least_bandwidth(&f->pairs, wish->n_ranks, ranks);
         if (placement_some(some, wish, ranks, NULL) == ST_OK)
-            keep_layout(f, ranks, &some->list[0]);
+            calibration_layout_set(&f->layouts[f->n_layouts++], ranks, &some->list[0]);
     }
     mem_free(some);
 }

@@ -59,6 +59,8 @@ struct calibration_layout {
     double prompt_s;             /* of a prompt's token; 0: unknown */
     char why_not[160];
 };
+void calibration_layout_set(struct calibration_layout *out, uint64_t ranks,
+                            const struct placement_candidate *c);
 /* Of all ranks every layout; of up to so many ranks also the best one of each part of them. */
 #define CALIBRATION_PARTS_RANKS 4
 #define CALIBRATION_LAYOUTS (PLACEMENT_MAX + (1 << (CALIBRATION_PARTS_RANKS - 1)))

@@ -5,7 +5,6 @@
 #include "base/util.h"
 #include "ranks/instance.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 enum status forecast_configure(struct model_config *c, const struct hparams *hp, uint32_t n_ctx,
@@ -56,19 +55,6 @@ static void find_wires(struct placement_wires *w, const struct forecast_wish *wi
     w->bandwidth = bandwidth;
 }
 
-static void keep(struct forecast *f, uint64_t ranks, const struct placement_candidate *c) {
-    struct calibration_layout *out = &f->out[f->n++];
-    *out = (struct calibration_layout){.ranks = ranks,
-                                       .tp = c->tp,
-                                       .pp = c->pp,
-                                       .fits = c->fits,
-                                       .tokens_per_s = placement_tokens_per_s(c),
-                                       .reading_s = c->read_s + c->crossing_s,
-                                       .between_s = c->between_s,
-                                       .prompt_s = c->prompt_s};
-    snprintf(out->why_not, sizeof out->why_not, "%s", c->why_not);
-}
-
 /* Of all machines every layout, of some the best one. */
 static enum status look_at(struct forecast *f, uint64_t ranks, struct err *err) {
     const struct forecast_wish *q = f->wish;
@@ -89,7 +75,7 @@ static enum status look_at(struct forecast *f, uint64_t ranks, struct err *err) 
                                         .wires = &wires};
     enum status st = placement_rank(f->placement, &wish, err);
     for (int i = 0; st == ST_OK && i < (n == q->n ? f->placement->n : 1); i++)
-        keep(f, ranks, &f->placement->list[i]);
+        calibration_layout_set(&f->out[f->n++], ranks, &f->placement->list[i]);
     return st == ST_BAD_INPUT ? ST_OK : st; /* there are others */
 }
 
