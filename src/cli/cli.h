@@ -46,6 +46,7 @@ int cmd_rm(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
 int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
+int cmd_move(int argc, char **argv);
 int cmd_ps(int argc, char **argv);
 int cmd_top(int argc, char **argv);
 int cmd_key(int argc, char **argv);

@@ -51,6 +51,7 @@ static const struct subcommand subcommands[] = {
     {"fetch", cmd_fetch, "copies a model of the cluster to this machine", false},
     {"up", cmd_up, "lets the nodes of the cluster serve a model together", true},
     {"down", cmd_down, "ends what lockstep up has put up", true},
+    {"move", cmd_move, "says which nodes compute a model that is up, and how", false},
     {"ps", cmd_ps, "lists the models that run", true},
     {"top", cmd_top, "shows what the cluster does, each second", true},
     {"key", cmd_key, "shows, sets or makes the cluster's key", false},

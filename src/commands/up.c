@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "base/words.h"
+#include "cli/ask_node.h"
 #include "cli/device_list.h"
 #include "cli/model_names.h"
 #include "cli/nodes.h"
@@ -22,15 +23,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define ASK_MS 300
-/* A node that cannot find the model has looked for it by then. */
-#define FIND_S 20.0
-/* The other nodes learn which one serves within a second or two. */
-#define SPREAD_S 5.0
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
 
-static const char *node = "127.0.0.1", *name, *host, *idle;
+static const char *node = ASK_NODE_DEFAULT, *name, *host, *idle;
 static int64_t idle_ms = DURATION_NEVER;
 static bool json;
 
@@ -82,59 +78,9 @@ static const struct cli_command down_command = {
 
 /* ---- asking the node --------------------------------------------------------------------- */
 
-struct asking {
-    struct identity id;
-    struct client *client;
-};
-
-static enum status begin_asking(struct asking *a, struct err *err) {
-    TRY(nodes_identity(&a->id, err));
-    enum status st = client_open(&a->client, &a->id, node, err);
-    if (st != ST_OK)
-        identity_deinit(&a->id);
-    return st;
-}
-
-static void end_asking(struct asking *a) {
-    client_close(a->client);
-    identity_deinit(&a->id);
-}
-
-static enum status ask(struct asking *a, const char *path, const json_t *body, json_t **out,
-                       struct err *err) {
-    enum status st = client_json(a->client, path, body, out, err);
-    if (st == ST_TIMEOUT && str_eq(node, "127.0.0.1"))
-        return err_set(
-            err, st,
-            "no node answers at 127.0.0.1:%d: lockstep node starts one, --node names another",
-            NODE_PORT);
-    return st;
-}
-
-/* Of a list as GET /v1/deployments gives it: a new reference, or NULL. */
-static json_t *find(const json_t *answer, const char *which) {
-    size_t i;
-    json_t *one;
-    json_array_foreach(json_object_get(answer, "deployments"), i, one) {
-        const char *its = json_string_value(json_object_get(one, "name"));
-        if (its != NULL && str_eq(its, which))
-            return json_incref(one);
-    }
-    return NULL;
-}
-
-/* *out: NULL if no deployment has that name. */
-static enum status look(struct asking *a, const char *which, json_t **out, struct err *err) {
-    json_t *answer;
-    TRY(ask(a, "/v1/deployments", NULL, &answer, err));
-    *out = find(answer, which);
-    json_decref(answer);
-    return ST_OK;
-}
-
-static enum status take_down(struct asking *a, const char *which, struct err *err) {
+static enum status take_down(struct ask_node *a, const char *which, struct err *err) {
     json_t *answer, *body = json_pack("{s:s}", "name", which);
-    enum status st = ask(a, "/v1/deployments/remove", body, &answer, err);
+    enum status st = ask_node_json(a, "/v1/deployments/remove", body, &answer, err);
     json_decref(body);
     if (st == ST_OK)
         json_decref(answer);
@@ -142,7 +88,7 @@ static enum status take_down(struct asking *a, const char *which, struct err *er
 }
 
 /* --device NODE=..: each is a node that is there. */
-static enum status check_devices(struct asking *a, struct err *err) {
+static enum status check_devices(struct ask_node *a, struct err *err) {
     char stranger[NET_TEXT_BYTES];
     size_t n_strangers, i, len;
     const char *absent = NULL, *text = session_args.devices;
@@ -373,74 +319,6 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* Whether a node does not know yet which node serves it. */
-static bool is_spreading(const json_t *one) {
-    const char *who;
-    json_t *why;
-    json_object_foreach(json_object_get(one, "silent"), who, why) {
-        if (json_string_length(why) == 0)
-            return true;
-    }
-    return false;
-}
-
-struct waiting {
-    const char *as, *id;       /* of what was asked for */
-    double begin_s, listens_s; /* clock; 0: it does not listen yet */
-};
-
-/* What its state means: ST_OK: it listens; ST_AGAIN: it may listen later. one: NULL if there is
- * none. */
-static enum status state_of(struct waiting *w, const json_t *one, struct err *err) {
-    const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
-    bool asleep = str_eq(state, "asleep"), listens = asleep || str_eq(state, "listening");
-    if (one == NULL)
-        return err_set(err, ST_CANCELLED, "%s was taken down meanwhile", w->as);
-    if (!str_eq(json_text(one, "id"), w->id))
-        return err_set(
-            err, ST_BAD_INPUT,
-            "%s was put up differently elsewhere at the same time, and that version stays",
-            w->as);
-    if (str_eq(state, "failed") || (listens && !asleep && *sentence != '\0'))
-        return err_set(err, ST_IO, "%s on %s: %s", w->as, json_text(one, "node"), sentence);
-    if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - w->begin_s > FIND_S)
-        return err_set(err, ST_NOT_FOUND,
-                       "%s: %s (the node looks for it at the same path, as the user that "
-                       "runs the node)",
-                       w->as, sentence);
-    if (listens && w->listens_s == 0)
-        w->listens_s = clock_s();
-    return listens && (!is_spreading(one) || clock_s() - w->listens_s > SPREAD_S) ? ST_OK
-                                                                                  : ST_AGAIN;
-}
-
-/* Until it listens (*out: the deployment as it is then), or has failed; its states go to
- * stderr. */
-static enum status wait_for(struct asking *a, const char *as, const char *id, json_t **out,
-                            struct err *err) {
-    struct waiting w = {.as = as, .id = id, .begin_s = clock_s()};
-    char said[128] = "", now[128];
-    for (;; poll(NULL, 0, ASK_MS)) {
-        json_t *one;
-        TRY(look(a, as, &one, err));
-        enum status st = state_of(&w, one, err);
-        if (st == ST_OK) {
-            *out = one;
-            return st;
-        }
-        const char *where = json_text(one, "node");
-        snprintf(now, sizeof now, "%s%s%s", json_text(one, "state"),
-                 *where != '\0' ? " on " : "", where);
-        if (st == ST_AGAIN && !str_eq(now, said)) {
-            snprintf(said, sizeof said, "%s", now);
-            fprintf(stderr, "%s: %s\n", as, now);
-        }
-        json_decref(one);
-        if (st != ST_AGAIN)
-            return st;
-    }
-}
-
 static int say_up(const char *as, json_t *one) {
     const char *who;
     json_t *why;
@@ -471,27 +349,27 @@ static void warn_of_absent(const json_t *one) {
 }
 
 static enum status up(const char *as, const json_t *deployment, json_t **out, struct err *err) {
-    struct asking a;
+    struct ask_node a;
     json_t *before, *answer;
-    TRY(begin_asking(&a, err));
+    TRY(ask_node_open(&a, node, err));
     enum status st = check_devices(&a, err);
     if (st == ST_OK)
-        st = look(&a, as, &before, err);
+        st = ask_node_deployment(&a, as, &before, err);
     bool is_new = st == ST_OK && before == NULL;
     if (st == ST_OK) {
         json_decref(before);
-        st = ask(&a, "/v1/deployments", deployment, &answer, err);
+        st = ask_node_json(&a, "/v1/deployments", deployment, &answer, err);
     }
     if (st == ST_OK) {
-        json_t *asked = find(answer, as);
+        json_t *asked = ask_node_find(answer, as);
         warn_of_absent(asked);
-        st = wait_for(&a, as, json_text(asked, "id"), out, err);
+        st = ask_node_wait(&a, as, json_text(asked, "id"), out, err);
         json_decref(asked);
         json_decref(answer);
         if ((st == ST_IO || st == ST_NOT_FOUND) && is_new)
             take_down(&a, as, NULL);
     }
-    end_asking(&a);
+    ask_node_close(&a);
     return st;
 }
 
@@ -521,15 +399,15 @@ int cmd_up(int argc, char **argv) {
 }
 
 int cmd_down(int argc, char **argv) {
-    struct asking a;
+    struct ask_node a;
     struct err err;
     int status = cli_parse(&down_command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    enum status st = begin_asking(&a, &err);
+    enum status st = ask_node_open(&a, node, &err);
     if (st == ST_OK) {
         st = take_down(&a, name, &err);
-        end_asking(&a);
+        ask_node_close(&a);
     }
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);

@@ -80,6 +80,7 @@ void controller_handle_self(struct controller *k, struct http_request *r);
 /* What nodes ask each other for who plans (controller_plan.c). They answer later. */
 void controller_handle_speed(struct controller *k, struct http_request *r);
 void controller_handle_plan(struct controller *k, struct http_request *r);
+void controller_handle_move(struct controller *k, struct http_request *r); /* likewise */
 /* The deployments as GET gives them; a new reference. */
 json_t *controller_deployments(struct controller *k);
 /* All other nodes that it knows of, however it has heard of them, as GET /v1/nodes gives them

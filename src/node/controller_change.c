@@ -34,8 +34,12 @@ static enum status need_text(const json_t *wish, const char *key, const char **o
                : err_set(err, ST_BAD_INPUT, "the request has no \"%s\"", key);
 }
 
-static enum status find_seen(const struct change *c, const char *name, struct err *err) {
-    return c->sees(c->user, name)
+enum status change_find_seen(const struct change *c, const char *name, struct err *err) {
+    pthread_mutex_lock(&c->k->lock);
+    const struct deployment *one = deployments_find(&c->k->list, name);
+    bool is_up = one != NULL && one->up;
+    pthread_mutex_unlock(&c->k->lock);
+    return is_up && c->sees(c->user, name)
                ? ST_OK
                : err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
 }
@@ -49,7 +53,7 @@ static enum status remove_named(struct deployments *d, const json_t *wish, struc
 static enum status take_down(const struct change *c, json_t **out, struct err *err) {
     const char *name;
     TRY(need_text(c->wish, "name", &name, err));
-    TRY(find_seen(c, name, err));
+    TRY(change_find_seen(c, name, err));
     TRY(controller_change_list(c->k, remove_named, c->wish, NULL, err));
     *out = json_pack("{s:s}", "name", name);
     return ST_OK;
@@ -228,7 +232,7 @@ static enum status move(const struct change *c, json_t **out, struct err *err) {
     const char *name;
     char nodes[CHANGE_NODES_BYTES];
     TRY(need_text(c->wish, "name", &name, err));
-    TRY(find_seen(c, name, err));
+    TRY(change_find_seen(c, name, err));
     TRY(change_nodes(c->wish, nodes, err));
     json_t *to = json_copy((json_t *)(uintptr_t)c->wish);
     if (nodes[0] != '\0')
@@ -515,4 +519,43 @@ enum status change_make(const struct change *c, const char *what, json_t **out,
         if (str_eq(changes[i].name, what))
             return changes[i].run(c, out, err);
     return err_set(err, ST_NOT_FOUND, "there is no change of that name");
+}
+
+/* ---- asked with the cluster's key -------------------------------------------------------- */
+
+static bool sees_all(void *user, const char *deployment) {
+    (void)user, (void)deployment;
+    return true;
+}
+
+static enum status answer(struct controller *k, const char *what, const json_t *wish,
+                          json_t **out, struct err *err) {
+    const struct change c = {.k = k, .wish = wish, .manages = true, .sees = sees_all};
+    return change_make(&c, what, out, err);
+}
+
+static enum status answer_plan(struct controller *k, const json_t *wish, json_t **out,
+                               struct err *err) {
+    return answer(k, "plan", wish, out, err);
+}
+
+static enum status answer_move(struct controller *k, const json_t *wish, json_t **out,
+                               struct err *err) {
+    return answer(k, "move", wish, out, err);
+}
+
+static void run_plan(struct controller *k, struct http_request *r) {
+    controller_answer(k, r, answer_plan);
+}
+
+static void run_move(struct controller *k, struct http_request *r) {
+    controller_answer(k, r, answer_move);
+}
+
+void controller_handle_plan(struct controller *k, struct http_request *r) {
+    controller_run_later(k, r, run_plan);
+}
+
+void controller_handle_move(struct controller *k, struct http_request *r) {
+    controller_run_later(k, r, run_move);
 }

@@ -25,6 +25,8 @@ enum status change_make(const struct change *c, const char *what, json_t **out,
 /* ---- between its files ---- */
 
 #define CHANGE_NODES_BYTES 2048
+/* ST_NOT_FOUND: no deployment of that name is up, or who asks may not know of it. */
+enum status change_find_seen(const struct change *c, const char *name, struct err *err);
 /* "nodes" of a wish, a text or a list, as words with commas between them; "": it says none.
  * ST_BAD_INPUT. */
 enum status change_nodes(const json_t *wish, char out[CHANGE_NODES_BYTES], struct err *err);

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "base/words.h"
 
 #include <stdio.h>
 
@@ -29,12 +30,11 @@ bool controller_follows_layout(const struct controller *k, const struct replica_
                                double now) {
     const char *words = r->wanted != NULL ? r->wanted->layout_nodes : NULL;
     bool follows = words != NULL && r->failures == 0 && controller_means_self(k, words);
-    while (words != NULL && follows) {
-        size_t n = strcspn(words, ",");
-        char *word = mem_strndup(words, n);
-        follows = word != NULL && is_here(k, r, word, now);
-        mem_free(word);
-        words = words[n] == ',' ? words + n + 1 : NULL;
+    size_t n;
+    for (const char *at = words, *word; follows && (word = words_next(&at, &n)) != NULL;) {
+        char *one = mem_strndup(word, n);
+        follows = one != NULL && is_here(k, r, one, now);
+        mem_free(one);
     }
     return follows;
 }
@@ -46,9 +46,10 @@ bool controller_computes(const struct controller *k, const struct replica_run *r
 }
 
 static int count_words(const char *words) {
-    int n = 1;
-    for (; *words != '\0'; words++)
-        n += *words == ',';
+    int n = 0;
+    size_t length;
+    while (words_next(&words, &length) != NULL)
+        n++;
     return n;
 }
 

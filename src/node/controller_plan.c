@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cluster/catalog.h"
 #include "hf/hf_folder.h"
 #include "node/overview_internal.h"
@@ -17,12 +18,10 @@
 
 bool change_is_of_nodes(const json_t *candidate, const char *words) {
     const json_t *names = json_object_get(candidate, "nodes");
-    size_t i, n = 0;
+    size_t i, n = 0, length;
     json_t *name;
-    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
+    for (const char *at = words; words_next(&at, &length) != NULL;)
         n++;
-    }
     json_array_foreach((json_t *)(uintptr_t)names, i, name) {
         if (!json_is_string(name) || !str_list_has(words, json_string_value(name)))
             return false;
@@ -351,26 +350,6 @@ enum status change_plan(const struct change *c, json_t **out, struct err *err) {
         return plan_model(c, model, nodes, out, err);
     if (name == NULL || *name == '\0')
         return err_set(err, ST_BAD_INPUT, "the request has no \"name\"");
-    if (!c->sees(c->user, name))
-        return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
+    TRY(change_find_seen(c, name, err));
     return plan_running(c, name, nodes, out);
-}
-
-static bool sees_all(void *user, const char *deployment) {
-    (void)user, (void)deployment;
-    return true;
-}
-
-static enum status answer_plan(struct controller *k, const json_t *wish, json_t **out,
-                               struct err *err) {
-    const struct change c = {.k = k, .wish = wish, .manages = true, .sees = sees_all};
-    return change_plan(&c, out, err);
-}
-
-static void run_plan(struct controller *k, struct http_request *r) {
-    controller_answer(k, r, answer_plan);
-}
-
-void controller_handle_plan(struct controller *k, struct http_request *r) {
-    controller_run_later(k, r, run_plan);
 }

@@ -661,6 +661,7 @@ static const struct {
     {"GET", "/v1/cluster/self", .keep = controller_handle_self},
     {"POST", "/v1/cluster/speed", .keep = controller_handle_speed},
     {"POST", "/v1/cluster/plan", .keep = controller_handle_plan},
+    {"POST", "/v1/cluster/move", .keep = controller_handle_move},
 };
 
 static const char nothing_there[] = "there is nothing at this path";

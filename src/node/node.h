@@ -19,6 +19,7 @@
  *                             heads are copied (store_link())
  *     GET  /v1/cluster        the whole cluster as this node sees it (overview.h)
  *     POST /v1/cluster/plan   what placements of a model would give (controller_plan.c)
+ *     POST /v1/cluster/move   who serves a model, or computes it (controller_change.c)
  *     POST /v1/cluster/speed  how fast this machine is, for who plans (controller_speed.c)
  *     POST /v1/models/pull    {"name": "ORG/REPO:QUANT", "revision", "port": of the sender's relay
  *                             (hub_relay.h)} -> lines as of fetch; the model lies in the hub's
