@@ -52,8 +52,9 @@ static void a_large_part_is_cut_between_units(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(units); i++) {
         struct pieces p = {.most = 4u << 20};
         size_t before, at, after, bytes = units[i] * 1000 + 5 * p.most;
-        assert_true(pieces_take(&p, 100, 0, &before) && pieces_take(&p, bytes, units[i], &at) &&
-                    pieces_take(&p, 100, 0, &after));
+        assert_true(pieces_take(&p, 100, 0, &before));
+        assert_true(pieces_take(&p, bytes, units[i], &at));
+        assert_true(pieces_take(&p, 100, 0, &after));
         assert_int_equal(before, 0);
         assert_int_equal(at % PIECES_PAGE, 0);
         assert_true(after >= at + bytes);
@@ -70,15 +71,16 @@ static void what_is_whole_stays_whole(void **state) {
     struct pieces p = {.most = 2 * PIECES_PAGE}, any = {0};
     size_t small, large, next;
     (void)state;
-    assert_true(pieces_take(&p, 64, 0, &small) && pieces_take(&p, 9000, 0, &large) &&
-                pieces_take(&p, 64, 0, &next));
+    assert_true(pieces_take(&p, 64, 0, &small));
+    assert_true(pieces_take(&p, 9000, 0, &large));
+    assert_true(pieces_take(&p, 64, 0, &next));
     assert_int_equal(large, PIECES_PAGE);
     assert_int_equal(next, 4 * PIECES_PAGE);
     assert_int_equal(p.n, 3);
     pieces_free(&p);
-    assert_true(pieces_take(&any, PIECES_TOGETHER, 64, &small) &&
-                pieces_take(&any, 3 * PIECES_TOGETHER, 64, &large) &&
-                pieces_take(&any, 64, 64, &next));
+    assert_true(pieces_take(&any, PIECES_TOGETHER, 64, &small));
+    assert_true(pieces_take(&any, 3 * PIECES_TOGETHER, 64, &large));
+    assert_true(pieces_take(&any, 64, 64, &next));
     assert_int_equal(any.n, 3);
     assert_int_equal(any.at[2], 4 * PIECES_TOGETHER);
     pieces_free(&any);
