@@ -541,6 +541,7 @@ void gateway_to(struct gateway_route *r, const char *address, const char *server
     if (address == NULL)
         address = server = "";
     pthread_mutex_lock(&f->lock);
+    r->moves &= *address == '\0' || str_eq(r->target, address);
     snprintf(r->target, sizeof r->target, "%s", address);
     r->woken &= *address == '\0';
     if (!str_eq(r->server, server)) {
@@ -557,6 +558,12 @@ void gateway_name(struct gateway_route *r, const char *server, const char *comin
     pthread_mutex_lock(&r->gateway->lock);
     snprintf(r->name_of_server, sizeof r->name_of_server, "%s", server);
     snprintf(r->coming, sizeof r->coming, "%s", coming);
+    pthread_mutex_unlock(&r->gateway->lock);
+}
+
+void gateway_moves(struct gateway_route *r) {
+    pthread_mutex_lock(&r->gateway->lock);
+    r->moves = true;
     pthread_mutex_unlock(&r->gateway->lock);
 }
 

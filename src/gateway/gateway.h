@@ -93,6 +93,9 @@ void gateway_to(struct gateway_route *r, const char *address, const char *server
 /* The names of the node that serves, or did last, and of the one that begins to ("": none): for
  * who waits. */
 void gateway_name(struct gateway_route *r, const char *server, const char *coming);
+/* Its server is about to end, since somebody has moved the model: who waits is told so, until there
+ * is another address. */
+void gateway_moves(struct gateway_route *r);
 /* Requests under way there. */
 int gateway_n_passing(struct gateway_route *r);
 /* Has each of its servers asked, as soon as it serves, what is answered in its place while it is

@@ -44,6 +44,7 @@ struct gateway_route {
     char server[64];                     /* the node that serves */
     uint64_t n_targets;                  /* how many servers there have been */
     char name_of_server[64], coming[64]; /* as gateway_name() */
+    bool moves;                          /* as gateway_moves() */
     int n_passing;
     bool keeps;
     char *key;              /* owned; as gateway_keep() */
@@ -108,6 +109,7 @@ struct passing {
     bool begun;                             /* the client has the status */
     bool events;                            /* and gets events */
     char served_by[64], lost[64], next[64]; /* the node of this try; as the client was told */
+    bool moves;                             /* and that it is no loss */
     struct lane *lanes[GATEWAY_LANES];
 };
 

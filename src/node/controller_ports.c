@@ -106,8 +106,11 @@ static void add_route(struct replica_run *r) {
 }
 
 void controller_keep_port(struct controller *k, struct replica_run *r, double now) {
-    if (r->wanted != NULL && r->port_version != r->version && stays_at_port(r))
+    if (r->wanted != NULL && r->port_version != r->version && stays_at_port(r)) {
         r->port_version = r->version;
+        if (r->route != NULL)
+            gateway_moves(r->route);
+    }
     if (r->wanted == NULL || r->port_version != r->version)
         controller_leave_port(k, r);
     if (r->wanted == NULL) {

@@ -466,6 +466,41 @@ static void test_who_waits_is_told(void **state) {
     server_end(&b);
 }
 
+/* Somebody has moved the model: nothing is lost. A loss of the next server is one again. */
+static void test_a_move_is_no_loss(void **state) {
+    (void)state;
+    struct server a, b, c;
+    struct client_call call;
+    server_begin(&a, CUT_STREAM ONE);
+    server_begin(&b, CUT_STREAM ONE TWO);
+    server_begin(&c, STREAM ONE TWO THREE);
+    struct gateway *f = open_gateway(a.address);
+    gateway_name(only, "rack", "");
+    gateway_moves(only);
+    gateway_to(only, a.address, a.address); /* as it was */
+    call_begin(&call, f, "/v1/x", "{}");
+    wait_for_requests(&a, 3);
+    gateway_name(only, "shelf", "");
+    gateway_to(only, b.address, b.address);
+    wait_for_requests(&b, 3);
+    gateway_name(only, "desk", "");
+    gateway_to(only, c.address, c.address);
+    call_end(&call);
+    const char *news[] = {"the model moves from rack, and",
+                          "the model moves from rack to shelf, and",
+                          "shelf is lost; another node", "shelf is lost; desk takes over"};
+    const char *at = call.text.bytes;
+    for (size_t i = 0; i < ARRAY_LEN(news); i++) {
+        at = strstr(at, news[i]);
+        assert_non_null(at);
+    }
+    call_free(&call);
+    close_gateway(f);
+    server_end(&a);
+    server_end(&b);
+    server_end(&c);
+}
+
 /* Lines have no comments, and an answer of which nothing has come has no place for them. */
 static void test_who_has_no_events_is_not_told(void **state) {
     (void)state;
@@ -1117,6 +1152,7 @@ int main(void) {
                                        cmocka_unit_test(test_client_leaves_at_once),
                                        cmocka_unit_test(test_stream_goes_on),
                                        cmocka_unit_test(test_who_waits_is_told),
+                                       cmocka_unit_test(test_a_move_is_no_loss),
                                        cmocka_unit_test(test_who_has_no_events_is_not_told),
                                        cmocka_unit_test(test_cluster_is_answered_here),
                                        cmocka_unit_test(test_address_changes),
