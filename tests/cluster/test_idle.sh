@@ -6,18 +6,13 @@ set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
-unset LOCKSTEP_CLUSTER_KEY
-can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-mkdir own config && cp "$model" own/m.gguf
-export XDG_CONFIG_HOME=$work/config
-"$LOCKSTEP" key >/dev/null 2>&1
+make_three_hosts "$model"
 port=8099 key=abra-kadabra
 echo "$key" >keys
 for wrong in soon 5x 1h30 -; do
     refuse 2 "--idle $wrong: a time is 30s, 30m" "$LOCKSTEP" up own/m.gguf --port $port -t 1 --insecure "--idle=$wrong"
 done
-make_three_hosts own
 nets=$(for host in 1 2 3; do readlink "/proc/${hosts[$host]}/ns/net"; done | tr '\n' ' ')
 for host in 1 2 3; do start $host; done
 up() { nsenter -t "${hosts[$1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256 "${@:2}" >up.out 2>up.err || fail "up: $(cat up.err; logs)"; }
@@ -55,7 +50,8 @@ text=$(ask 1)
 [ -n "$text" ] || fail "no answer: $(logs)"
 for host in 2 3; do within 60 answers $host || fail "no answer at $host: $(logs)"; done
 for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
-listens() { who_is 2 "ann listening" && [ "$(n_ranks)" = 3 ]; }
+lists_it() { at "$1" v1/models | grep -q "\"id\":\"m\""; } # it has heard who serves: before that it says 503
+listens() { who_is 2 "ann listening" && [ "$(n_ranks)" = 3 ] && lists_it 2 && lists_it 3; }
 within 60 listens || fail "no rank on each: $(ranks)"
 running=$(ranks)
 lists=(v1/models v1/models/m api/v0/models api/tags api/version props)

@@ -6,17 +6,9 @@ set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
-unset LOCKSTEP_CLUSTER_KEY
-if ! can_make_hosts; then
-    echo "skip: no right to make network namespaces"
-    exit 77
-fi
-mkdir own front && cp "$model" own/m.gguf
-export XDG_CONFIG_HOME=$work/front
-port=8099
-"$LOCKSTEP" key >/dev/null 2>&1
 . "$SOURCE_DIR/tests/support/three_nodes.sh"
-make_three_hosts own
+make_three_hosts "$model"
+port=8099
 cat >holds.py <<'END'
 import json, sys
 d = json.load(open("seen.json"))

@@ -6,18 +6,14 @@ set -u
 gguf=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
-can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 . "$SOURCE_DIR/tests/support/hub.sh"
-unset LOCKSTEP_CLUSTER_KEY
-export HOME=$work XDG_CONFIG_HOME=$work/front
-mkdir front
+export HOME=$work
+make_three_hosts
 mkdir -p hub/repos/org/tiny
 cp "$gguf" hub/repos/org/tiny/tiny-Q4_K_M.gguf
 cp "$gguf" m.gguf && printf 'x' >>m.gguf # another content
-"$LOCKSTEP" key >/dev/null 2>&1
 admin=$("$LOCKSTEP" key --admin)
-. "$SOURCE_DIR/tests/support/three_nodes.sh"
-make_three_hosts
 start_hub nsenter -t "${hosts[1]}" "${host_enter[@]}" # only ann reaches it
 at_end 'exec 7>&-' # the imitation ends first: it is waited for
 for host in 1 2 3; do HF_HOME=$work/hf-${names[$host]} start $host; done

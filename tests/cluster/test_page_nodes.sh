@@ -6,19 +6,14 @@ set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/support/scratch.sh"
 . "$SOURCE_DIR/tests/support/hosts.sh"
-unset LOCKSTEP_CLUSTER_KEY
+. "$SOURCE_DIR/tests/support/three_nodes.sh"
 for tool in node npm chromium; do
     command -v $tool >/dev/null || { echo "skip: $tool is not there"; exit 77; }
 done
-can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
 copy=$BUILD_DIR/page_nodes
 mkdir -p "$copy" && cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$copy"
 (. "$SOURCE_DIR/tests/support/clients/lib.sh" && npm_install "$copy") || exit $?
-mkdir own front && cp "$model" own/m.gguf
-export XDG_CONFIG_HOME=$work/front
-"$LOCKSTEP" key >/dev/null 2>&1
-. "$SOURCE_DIR/tests/support/three_nodes.sh"
-make_three_hosts own
+make_three_hosts "$model"
 for host in 1 2 3; do start $host; done
 # Slow wires, so that an answer takes some seconds.
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --port 8099 -t 1 --ctx 512 --insecure --nodes ann,bob,cat \

@@ -9,11 +9,18 @@ end_all() {
 }
 at_end end_all
 
-# The machines, on a switch (10.9.0.1 and so on). Of that folder only the first one has what is in it.
-make_three_hosts() { # [FOLDER]
+# The machines, on a switch (10.9.0.1 and so on), and the key of their cluster. The model at that path is own/m.gguf, which only the
+# first machine has. The test is skipped where there can be no machines.
+make_three_hosts() { # [MODEL]
+    can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+    unset LOCKSTEP_CLUSTER_KEY
+    export XDG_CONFIG_HOME=$work/front
+    mkdir front own
+    "$LOCKSTEP" key >/dev/null 2>&1
+    [ -z "${1-}" ] || cp "$1" own/m.gguf
     host_unshare=(-n -m) host_enter=(-n -m -w)
     make_hosts 0 1 2 3 # 0: the switch
-    [ -z "${1-}" ] || for host in 2 3; do on $host mount -t tmpfs none "$work/$1" || fail "no mount on $host"; done
+    for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
     switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 77; }
 }
 
