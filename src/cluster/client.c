@@ -136,6 +136,12 @@ void *client_curl(void) {
     return h;
 }
 
+bool client_pin(void *curl, const char *pin) {
+    return curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
+           curl_easy_setopt(curl, CURLOPT_PINNEDPUBLICKEY, pin) == CURLE_OK;
+}
+
 static CURLcode set_up(struct client *c, const struct identity *id) {
     CURL *h = c->curl;
     CURLcode rc = CURLE_OK;
@@ -145,10 +151,8 @@ static CURLcode set_up(struct client *c, const struct identity *id) {
             rc = curl_easy_setopt(h, option, value); \
     } while (0)
     SET(CURLOPT_PROTOCOLS_STR, "https");
-    /* The pin identifies the node: there is no certificate authority, and addresses change. */
-    SET(CURLOPT_SSL_VERIFYPEER, 0L);
-    SET(CURLOPT_SSL_VERIFYHOST, 0L);
-    SET(CURLOPT_PINNEDPUBLICKEY, id->pin);
+    if (rc == CURLE_OK && !client_pin(h, id->pin))
+        rc = CURLE_OUT_OF_MEMORY;
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_HTTPHEADER, c->headers);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CLIENT_CONNECT_MS);

@@ -76,5 +76,8 @@ enum status client_pieces(struct client *c, const char *path, const struct clien
 /* For other users of libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets that
  * children do not inherit. */
 void *client_curl(void);
+/* Of such a one: the server is known by its key, and by nothing else, since there is no certificate
+ * authority and addresses change. False: no memory. */
+bool client_pin(void *curl, const char *pin);
 
 #endif

@@ -20,15 +20,15 @@
 static const struct {
     const char *path;
     const char *header; /* NULL: none */
-    bool posts;         /* with the model's name */
+    const char *body;   /* that is POSTed; NULL: GET */
 } questions[KEPT_N] = {
-    [KEPT_MODELS] = {"/v1/models", NULL, false},
-    [KEPT_ANTHROPIC] = {"/v1/models", "anthropic-version: 2023-06-01", false},
-    [KEPT_STUDIO] = {"/api/v0/models", NULL, false},
-    [KEPT_TAGS] = {"/api/tags", NULL, false},
-    [KEPT_SHOW] = {"/api/show", "Content-Type: application/json", true},
-    [KEPT_VERSION] = {"/api/version", NULL, false},
-    [KEPT_PROPS] = {"/props", NULL, false},
+    [KEPT_MODELS] = {"/v1/models", NULL, NULL},
+    [KEPT_ANTHROPIC] = {"/v1/models", "anthropic-version: 2023-06-01", NULL},
+    [KEPT_STUDIO] = {"/api/v0/models", NULL, NULL},
+    [KEPT_TAGS] = {"/api/tags", NULL, NULL},
+    [KEPT_SHOW] = {"/api/show", "Content-Type: application/json", "{\"model\": \"default\"}"},
+    [KEPT_VERSION] = {"/api/version", NULL, NULL},
+    [KEPT_PROPS] = {"/props", NULL, NULL},
 };
 
 /* One that is asked. The thread's. */
@@ -85,8 +85,7 @@ static struct curl_slist *headers_of(const struct asking *a, enum kept what) {
     return longer != NULL ? longer : list;
 }
 
-static bool set_up(CURL *h, struct asking *a, enum kept what, const char *body,
-                   struct curl_slist *headers) {
+static bool set_up(CURL *h, struct asking *a, enum kept what, struct curl_slist *headers) {
     char url[NET_TEXT_BYTES + 64];
     const struct gateway *f = a->route->gateway;
     snprintf(url, sizeof url, "%s%s%s", f->scheme, a->target, questions[what].path);
@@ -100,27 +99,22 @@ static bool set_up(CURL *h, struct asking *a, enum kept what, const char *body,
                 curl_easy_setopt(h, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_XFERINFOFUNCTION, look) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_XFERINFODATA, a) == CURLE_OK;
-    if (body != NULL)
-        good &= curl_easy_setopt(h, CURLOPT_POSTFIELDS, body) == CURLE_OK;
-    if (f->pin[0] != '\0') /* as gateway_pass.c has it */
-        good &= curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
-                curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
-                curl_easy_setopt(h, CURLOPT_PINNEDPUBLICKEY, f->pin) == CURLE_OK;
+    if (questions[what].body != NULL)
+        good &= curl_easy_setopt(h, CURLOPT_POSTFIELDS, questions[what].body) == CURLE_OK;
+    if (f->pin[0] != '\0')
+        good &= client_pin(h, f->pin);
     return good;
 }
 
 /* What it says: JSON, owned by the caller; NULL: nothing that can be used. */
 static char *ask(struct asking *a, enum kept what) {
-    char body[160];
     long status = 0;
     CURL *h = client_curl();
     if (h == NULL)
         return NULL;
     buf_clear(&a->text);
-    snprintf(body, sizeof body, "{\"model\": \"default\"}");
     struct curl_slist *headers = headers_of(a, what);
-    if (set_up(h, a, what, questions[what].posts ? body : NULL, headers) &&
-        curl_easy_perform(h) == CURLE_OK)
+    if (set_up(h, a, what, headers) && curl_easy_perform(h) == CURLE_OK)
         curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &status);
     curl_easy_cleanup(h);
     curl_slist_free_all(headers);

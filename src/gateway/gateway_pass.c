@@ -386,11 +386,8 @@ static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
         SET(CURLOPT_POSTFIELDS, body);
     }
-    if (p->f->pin[0] != '\0') { /* the pinned key identifies the server, not the name */
-        SET(CURLOPT_SSL_VERIFYPEER, 0L);
-        SET(CURLOPT_SSL_VERIFYHOST, 0L);
-        SET(CURLOPT_PINNEDPUBLICKEY, p->f->pin);
-    }
+    if (rc == CURLE_OK && p->f->pin[0] != '\0' && !client_pin(curl, p->f->pin))
+        rc = CURLE_OUT_OF_MEMORY;
 #undef SET
     buf_free(&url);
     return rc;
