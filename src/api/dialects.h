@@ -19,6 +19,11 @@ extern const struct route openai_routes[], anthropic_routes[], ollama_routes[],
 const char *path_below(const struct http_request *r, const char *route);
 /* The route that such a path means, which may lack its "/v1". */
 const char *path_without_version(const char *route, const char *path);
+/* Is the path that place, which ends in no '/'? It may lack its "/v1", and a slash at its end
+ * changes nothing. */
+bool path_is(const char *place, const char *path);
+/* Is it that place, or below it? Likewise. */
+bool path_is_under(const char *place, const char *path);
 
 /* A sentence may quote invalid UTF-8, or end in half a character. */
 json_t *openai_error(int http_status, enum err_code code, const char *sentence,

@@ -35,3 +35,7 @@ const char *managing_why_not_from_page(const struct http_request *r, int *status
         return "the Origin header names another page than that of this server";
     return NULL;
 }
+
+int managing_status(enum status st) {
+    return st == ST_REFUSED ? 409 : http_status_of(st);
+}

@@ -88,9 +88,8 @@ static void refuse(const struct ollama_client *c, int status, const char *senten
     reply_json(c->request, status, ollama_error(status, ERR_NONE, sentence, ""));
 }
 
-/* ST_REFUSED is for now, and not for who asks: 409. */
 static void refuse_with(const struct ollama_client *c, enum status st, const struct err *err) {
-    refuse(c, st == ST_REFUSED ? 409 : http_status_of(st), err->text);
+    refuse(c, managing_status(st), err->text);
 }
 
 static void done(const struct ollama_client *c) {

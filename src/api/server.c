@@ -58,15 +58,12 @@ static void say_loading(struct server *s, struct http_request *r) {
                json_pack("{s:s, s:s}", "status", "loading", "why", "the model is loading"));
 }
 
-/* A slash at the path's end changes nothing. */
 static bool is_at(const struct route *route, const char *path) {
     const char *at = path_without_version(route->path, path);
     size_t n = strlen(at);
-    if (strncmp(path, at, n) != 0)
-        return false;
     if (n > 1 && at[n - 1] == '/')
-        return path[n] != '\0';
-    return path[n] == '\0' || (n > 1 && str_eq(path + n, "/"));
+        return str_starts(path, at) && path[n] != '\0';
+    return path_is(route->path, path);
 }
 
 static bool method_is(const char *method, const struct route *route) {

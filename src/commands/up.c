@@ -1,6 +1,5 @@
 /* up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together,
  * whichever of them are up. */
-#include "base/clock.h"
 #include "base/duration.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -12,16 +11,13 @@
 #include "cli/model_names.h"
 #include "cli/nodes.h"
 #include "cli/session.h"
-#include "cluster/client.h"
 #include "cluster/deployments.h"
 #include "cluster/model_files.h"
 #include "commands/serve.h"
 #include "server/service.h"
 
 #include <limits.h>
-#include <poll.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
@@ -75,8 +71,6 @@ static const struct cli_command down_command = {
     "All nodes stop serving the model. Nodes that are off learn of it when they are back.\n"
     "Requests that are being answered have ten seconds to finish.",
     down_options};
-
-/* ---- asking the node --------------------------------------------------------------------- */
 
 static enum status take_down(struct ask_node *a, const char *which, struct err *err) {
     json_t *answer, *body = json_pack("{s:s}", "name", which);

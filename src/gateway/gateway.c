@@ -317,13 +317,9 @@ static void ask_one(struct passing *p) {
 
 /* ---- what the node answers --------------------------------------------------------------- */
 
-/* A path may lack its /v1. */
 static bool is_of_cluster(const struct passing *p) {
-    static const char above[] = "/v1/cluster";
-    const char *path = http_path(p->r), *own = path_without_version(above, path);
-    size_t n = strlen(own);
-    return p->f->cfg.cluster != NULL && strncmp(path, own, n) == 0 &&
-           (path[n] == '\0' || path[n] == '/') && !str_eq(p->method, "OPTIONS");
+    return p->f->cfg.cluster != NULL && path_is_under("/v1/cluster", http_path(p->r)) &&
+           !str_eq(p->method, "OPTIONS");
 }
 
 static bool is_of_response(const struct passing *p) {

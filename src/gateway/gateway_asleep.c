@@ -21,16 +21,9 @@
 
 /* ---- questions --------------------------------------------------------------------------- */
 
-/* A path may lack its /v1, and may have a slash at its end. */
-static bool is_at(const char *path, const char *place) {
-    const char *own = path_without_version(place, path);
-    size_t n = strlen(own);
-    return strncmp(path, own, n) == 0 && (path[n] == '\0' || str_eq(path + n, "/"));
-}
-
 static bool is_one_of(const char *path, const char *const *places, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (is_at(path, places[i]))
+        if (path_is(places[i], path))
             return true;
     return false;
 }
@@ -127,9 +120,9 @@ static bool is_without(const struct passing *p, const char *key) {
 }
 
 bool question_unloads(struct passing *p) {
-    bool generates = is_at(http_path(p->r), "/api/generate");
+    bool generates = path_is("/api/generate", http_path(p->r));
     if (!p->question || !p->keeps || p->keep_ms != 0 ||
-        !(generates || is_at(http_path(p->r), "/api/chat")))
+        !(generates || path_is("/api/chat", http_path(p->r))))
         return false;
     if (generates ? !is_without(p, "prompt") || !is_without(p, "suffix")
                   : !is_without(p, "messages"))
@@ -219,19 +212,19 @@ static json_t *look_up(struct passing *p) {
     const char *path = http_path(p->r);
     static const char models[] = "/v1/models/", studio[] = "/api/v0/models/";
     if (str_eq(p->method, "POST"))
-        return is_at(path, "/api/show") && !p->is_unknown ? kept_json(p->route, KEPT_SHOW)
-                                                          : NULL;
-    if (is_at(path, "/v1/models"))
+        return path_is("/api/show", path) && !p->is_unknown ? kept_json(p->route, KEPT_SHOW)
+                                                            : NULL;
+    if (path_is("/v1/models", path))
         return list_of(p, models_as(p));
-    if (is_at(path, "/api/v0/models"))
+    if (path_is("/api/v0/models", path))
         return list_of(p, KEPT_STUDIO);
-    if (is_at(path, "/api/tags"))
+    if (path_is("/api/tags", path))
         return list_of(p, KEPT_TAGS);
-    if (is_at(path, "/api/ps"))
+    if (path_is("/api/ps", path))
         return json_pack("{s:[]}", "models");
-    if (is_at(path, "/api/version"))
+    if (path_is("/api/version", path))
         return kept_json(p->route, KEPT_VERSION);
-    if (is_at(path, "/props"))
+    if (path_is("/props", path))
         return kept_json(p->route, KEPT_PROPS);
     const char *below = path_below(p->r, models);
     if (str_starts(path, path_without_version(models, path)) &&
@@ -254,7 +247,7 @@ static void say_otherwise(struct passing *p, const char *why) {
         str_starts(http_path(p->r), path_without_version("/v1/responses/", http_path(p->r)));
     snprintf(sentence, sizeof sentence, "the model does not exist here; this server has \"%s\"",
              p->route->name);
-    if (needs_model(p) || is_at(http_path(p->r), "/api/show"))
+    if (needs_model(p) || path_is("/api/show", http_path(p->r)))
         refuse(p, 404, ERR_MODEL_UNKNOWN, sentence);
     else if (responses)
         refuse(p, 404, ERR_RESPONSE_UNKNOWN,
@@ -298,14 +291,14 @@ static void say_it(struct passing *p, const char *why) {
 static void answer(struct passing *p, const char *why) {
     const char *path = http_path(p->r);
     json_t *known;
-    if (is_at(path, "/health"))
+    if (path_is("/health", path))
         passing_set_json(p, 200,
                          json_pack("{s:s, s:b, s:s}", "status", "ok", "asleep", 1, "why", why));
     else if (str_eq(p->method, "OPTIONS"))
         passing_set(p, 204, "text/plain", mem_strdup(""));
     else if (!may_ask(p))
         refuse(p, 401, ERR_NONE, "an API key is needed: Authorization: Bearer KEY");
-    else if (passing_only_asks(p) && is_at(path, "/metrics"))
+    else if (passing_only_asks(p) && path_is("/metrics", path))
         say_metrics(p);
     else if (passing_only_asks(p) && str_eq(path, "/"))
         say_it(p, why);
@@ -343,7 +336,7 @@ void asleep_add_expiry(struct passing *p) {
     int64_t when = p->route->expires;
     pthread_mutex_unlock(&p->f->lock);
     if (when == 0 || p->status != 200 || !passing_only_asks(p) ||
-        !is_at(http_path(p->r), "/api/ps"))
+        !path_is("/api/ps", http_path(p->r)))
         return;
     json_t *all = p->text.len > 0 ? json_loadb(p->text.bytes, p->text.len, 0, NULL) : NULL;
     json_array_foreach(json_object_get(all, "models"), i, one) {

@@ -2,26 +2,20 @@
  * metrics. */
 #include "gateway/gateway_merge.h"
 
+#include "api/dialects.h"
 #include "base/json.h"
 #include "base/util.h"
 
 #define NOBODY "no node serves it just now"
 
-/* A slash at the path's end changes nothing. */
-static bool is_at(const char *path, const char *at) {
-    size_t n = strlen(at);
-    return strncmp(path, at, n) == 0 && (path[n] == '\0' || str_eq(path + n, "/"));
-}
-
 enum gateway_merge gateway_merge_of(const char *path) {
-    static const char *const lists[] = {"/v1/models", "/models", "/api/v0/models", "/api/tags",
-                                        "/api/ps"};
+    static const char *const lists[] = {"/v1/models", "/api/v0/models", "/api/tags", "/api/ps"};
     for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-        if (is_at(path, lists[i]))
+        if (path_is(lists[i], path))
             return MERGE_LISTS;
-    return is_at(path, "/health")    ? MERGE_HEALTH
-           : is_at(path, "/metrics") ? MERGE_METRICS
-                                     : MERGE_NONE;
+    return path_is("/health", path)    ? MERGE_HEALTH
+           : path_is("/metrics", path) ? MERGE_METRICS
+                                       : MERGE_NONE;
 }
 
 static json_t *parse(const struct gateway_part *part) {

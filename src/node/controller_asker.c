@@ -30,6 +30,12 @@ static bool is_one_of(const char *key, const char *keys) {
     return is;
 }
 
+/* May who shows that key, or none, use what is up? */
+static bool may_use(const struct deployment *one, const char *key) {
+    const char *keys = deployment_file(one, "api-key-file");
+    return one->up && (keys == NULL || is_one_of(key, keys));
+}
+
 /* ---- who asks ---------------------------------------------------------------------------- */
 
 bool asker_sees(void *user, const char *deployment) {
@@ -75,8 +81,7 @@ static void look_at_keys(struct asker *a, const struct http_request *r) {
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->list.n; i++) {
         const struct deployment *one = k->list.list[i];
-        const char *keys = one->up ? deployment_file(one, "api-key-file") : NULL;
-        if (one->up && (keys == NULL || is_one_of(key, keys)))
+        if (may_use(one, key))
             json_object_set_new(a->seen, one->name, json_true());
     }
     a->looks = a->admin || json_object_size(a->seen) > 0;
@@ -88,8 +93,7 @@ bool controller_may_ask(void *user, const struct http_request *r, const char *de
     struct controller *k = user;
     pthread_mutex_lock(&k->lock);
     const struct deployment *one = deployments_find(&k->list, deployment);
-    const char *keys = one != NULL && one->up ? deployment_file(one, "api-key-file") : NULL;
-    bool may = one != NULL && one->up && (keys == NULL || is_one_of(http_shown_key(r), keys));
+    bool may = one != NULL && may_use(one, http_shown_key(r));
     pthread_mutex_unlock(&k->lock);
     return may;
 }

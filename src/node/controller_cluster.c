@@ -27,18 +27,9 @@ static void look(struct asker *a, struct http_request *r, int port) {
     reply_json_exactly(r, 200, overview_answer(a->k, &viewer));
 }
 
-/* ST_REFUSED is for now, and not for who asks: 409. */
-static int change_status(enum status st) {
-    return st == ST_REFUSED ? 409 : http_status_of(st);
-}
-
 static void make_change(struct asker *a, struct http_request *r, const char *what, int port) {
     struct err err;
-    size_t n;
-    const char *text = http_body(r, &n);
-    json_t *out = NULL, *wish = json_count(text, n) <= JSON_REQUEST_VALUES_MAX
-                                    ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
-                                    : NULL;
+    json_t *out = NULL, *wish = controller_wish(r);
     const struct change change = {.k = a->k,
                                   .wish = wish,
                                   .port = port,
@@ -56,7 +47,7 @@ static void make_change(struct asker *a, struct http_request *r, const char *wha
     if (st == ST_OK)
         reply_json_exactly(r, 200, out);
     else
-        refuse(r, change_status(st), err.text);
+        refuse(r, managing_status(st), err.text);
     json_decref(wish);
     wake_ring(&a->k->wake);
 }

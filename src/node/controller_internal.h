@@ -420,22 +420,26 @@ void controller_answer_cluster(void *k, struct http_request *r, int port);
 bool controller_may_ask(void *k, const struct http_request *r, const char *deployment);
 void controller_wake(void *k);
 
-/* ---- controller_speed.c ---------------------------------------------------------------------- */
+/* ---- controller_requests.c ------------------------------------------------------------------- */
 
+/* The JSON of a request; NULL: it is none, or has too many values. */
+json_t *controller_wish(const struct http_request *r);
 /* *out: a new reference. On a thread of the request's own; it may take seconds. */
 typedef enum status controller_answerer(struct controller *k, const json_t *wish, json_t **out,
                                         struct err *err);
-/* Of {"type", "bytes", "peers": addresses}: {"rate", "ops", "threads", "memory", "peers": {address:
- * seconds}}. Takes half a second. ST_BAD_INPUT, ST_NO_MEMORY. */
-controller_answerer controller_speed;
 /* Replies to a POST with that answer. */
-void controller_answer(struct controller *k, struct http_request *r,
-                       controller_answerer *answer);
+void controller_answer(struct controller *k, struct http_request *r, controller_answerer *find);
 /* Runs it on a thread of its own, or replies that there is too much to do. */
 void controller_run_later(struct controller *k, struct http_request *r,
                           void (*run)(struct controller *k, struct http_request *r));
 /* None is under way any more. */
 void controller_wait_for_later(struct controller *k);
+
+/* ---- controller_speed.c ---------------------------------------------------------------------- */
+
+/* Of {"type", "bytes", "peers": addresses}: {"rate", "ops", "threads", "memory", "peers": {address:
+ * seconds}}. Takes half a second. ST_BAD_INPUT, ST_NO_MEMORY. */
+controller_answerer controller_speed;
 
 /* ---- controller_gossip.c --------------------------------------------------------------------- */
 

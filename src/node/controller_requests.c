@@ -1,8 +1,11 @@
-/* controller_requests.c: the controller's HTTP answers, on the HTTP server's thread. */
+/* controller_requests.c: the controller's HTTP answers: on the HTTP server's thread, or on one of
+ * their own if they take a while. */
 #include "node/controller_internal.h"
 
+#include "api/managing.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "base/words.h"
 #include "node/overview_internal.h"
@@ -11,6 +14,8 @@
 
 #include <stdio.h>
 #include <time.h>
+
+#define LATER_MAX 64
 
 /* ---- requests ---------------------------------------------------------------------------- */
 
@@ -245,4 +250,81 @@ void controller_handle_self(struct controller *k, struct http_request *r) {
 
 void controller_handle_sync(struct controller *k, struct http_request *r) {
     with_body(k, r, sync_with);
+}
+
+/* ---- answers that take a while ----------------------------------------------------------- */
+
+struct later {
+    struct controller *k;
+    struct http_request *r;
+    void (*run)(struct controller *k, struct http_request *r);
+};
+
+static void *later_main(void *user) {
+    struct later *l = user;
+    struct controller *k = l->k;
+    l->run(k, l->r);
+    mem_free(l);
+    pthread_mutex_lock(&k->lock);
+    k->n_later--;
+    pthread_cond_broadcast(&k->later_ended);
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+/* False: too much is under way. */
+static bool count_in(struct controller *k) {
+    pthread_mutex_lock(&k->lock);
+    bool good = k->n_later < LATER_MAX;
+    k->n_later += good;
+    pthread_mutex_unlock(&k->lock);
+    return good;
+}
+
+void controller_run_later(struct controller *k, struct http_request *r,
+                          void (*run)(struct controller *k, struct http_request *r)) {
+    pthread_t thread;
+    struct later *l = mem_calloc(1, sizeof *l);
+    bool counted = l != NULL && count_in(k);
+    if (counted) {
+        *l = (struct later){k, r, run};
+        if (thread_start(&thread, later_main, l) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+        pthread_mutex_lock(&k->lock);
+        k->n_later--;
+        pthread_mutex_unlock(&k->lock);
+    }
+    mem_free(l);
+    peers_refuse(r, 503, "this node has too much to do");
+}
+
+void controller_wait_for_later(struct controller *k) {
+    pthread_mutex_lock(&k->lock);
+    while (k->n_later > 0)
+        pthread_cond_wait(&k->later_ended, &k->lock);
+    pthread_mutex_unlock(&k->lock);
+}
+
+json_t *controller_wish(const struct http_request *r) {
+    size_t n;
+    const char *text = http_body(r, &n);
+    return json_count(text, n) <= JSON_REQUEST_VALUES_MAX
+               ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
+               : NULL;
+}
+
+void controller_answer(struct controller *k, struct http_request *r,
+                       controller_answerer *find) {
+    struct err err = {.text = ""};
+    json_t *out = NULL, *wish = controller_wish(r);
+    enum status st = json_is_object(wish)
+                         ? find(k, wish, &out, &err)
+                         : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
+    if (st == ST_OK)
+        reply_json(r, 200, out);
+    else
+        peers_refuse(r, managing_status(st), err.text);
+    json_decref(wish);
 }

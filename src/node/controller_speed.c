@@ -12,14 +12,12 @@
 #include "net/net.h"
 #include "quant/quant.h"
 #include "ranks/machine_speed.h"
-#include "server/reply.h"
 
 #include <unistd.h>
 
 #define SPEED_KEPT_S 600.0
 #define CONNECTS 5
 #define CONNECT_S 1.0
-#define LATER_MAX 64
 
 /* ---- this machine ------------------------------------------------------------------------ */
 
@@ -116,81 +114,6 @@ enum status controller_speed(struct controller *k, const json_t *wish, json_t **
                      machine_n_cores(), "memory", (json_int_t)(free_bytes - free_bytes / 16),
                      "peers", reached);
     return ST_OK;
-}
-
-/* ---- answers that take a while ----------------------------------------------------------- */
-
-struct later {
-    struct controller *k;
-    struct http_request *r;
-    void (*run)(struct controller *k, struct http_request *r);
-};
-
-static void *later_main(void *user) {
-    struct later *l = user;
-    struct controller *k = l->k;
-    l->run(k, l->r);
-    mem_free(l);
-    pthread_mutex_lock(&k->lock);
-    k->n_later--;
-    pthread_cond_broadcast(&k->later_ended);
-    pthread_mutex_unlock(&k->lock);
-    return NULL;
-}
-
-/* False: too much is under way. */
-static bool count_in(struct controller *k) {
-    pthread_mutex_lock(&k->lock);
-    bool good = k->n_later < LATER_MAX;
-    k->n_later += good;
-    pthread_mutex_unlock(&k->lock);
-    return good;
-}
-
-void controller_run_later(struct controller *k, struct http_request *r,
-                          void (*run)(struct controller *k, struct http_request *r)) {
-    pthread_t thread;
-    struct later *l = mem_calloc(1, sizeof *l);
-    bool counted = l != NULL && count_in(k);
-    if (counted) {
-        *l = (struct later){k, r, run};
-        if (thread_start(&thread, later_main, l) == 0) {
-            pthread_detach(thread);
-            return;
-        }
-        pthread_mutex_lock(&k->lock);
-        k->n_later--;
-        pthread_mutex_unlock(&k->lock);
-    }
-    mem_free(l);
-    reply_json(r, 503, json_pack("{s:s}", "error", "this node has too much to do"));
-}
-
-void controller_wait_for_later(struct controller *k) {
-    pthread_mutex_lock(&k->lock);
-    while (k->n_later > 0)
-        pthread_cond_wait(&k->later_ended, &k->lock);
-    pthread_mutex_unlock(&k->lock);
-}
-
-void controller_answer(struct controller *k, struct http_request *r,
-                       controller_answerer *answer) {
-    struct err err = {.text = ""};
-    size_t n;
-    const char *text = http_body(r, &n);
-    json_t *out = NULL;
-    json_t *wish = json_count(text, n) <= JSON_REQUEST_VALUES_MAX
-                       ? json_loadb(text, n, JSON_REJECT_DUPLICATES, NULL)
-                       : NULL;
-    enum status st = json_is_object(wish)
-                         ? answer(k, wish, &out, &err)
-                         : err_set(&err, ST_BAD_INPUT, "the request is not a JSON object");
-    if (st == ST_OK)
-        reply_json(r, 200, out);
-    else
-        reply_json(r, st == ST_REFUSED ? 409 : http_status_of(st),
-                   json_pack("{s:s}", "error", err.text));
-    json_decref(wish);
 }
 
 static void run_speed(struct controller *k, struct http_request *r) {

@@ -20,13 +20,6 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, openai_error(status, ERR_NONE, sentence, ""));
 }
 
-static bool is_of_cluster(const struct http_request *r) {
-    static const char above[] = "/v1/cluster";
-    const char *path = http_path(r), *own = path_without_version(above, path);
-    size_t n = strlen(own);
-    return strncmp(path, own, n) == 0 && (path[n] == '\0' || path[n] == '/');
-}
-
 static void answer_cluster(struct controller *k, struct http_request *r) {
     controller_answer_cluster(k, r, 0);
 }
@@ -47,7 +40,7 @@ static void handle(void *user, struct http_request *r) {
     struct local_page *p = user;
     if (page_answer(r))
         return;
-    if (is_of_cluster(r))
+    if (path_is_under("/v1/cluster", http_path(r)))
         controller_run_later(p->k, r, answer_cluster);
     else
         answer_without_model(r);
