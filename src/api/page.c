@@ -66,10 +66,18 @@ static void give(struct http_request *r, const struct page_file *f) {
                zipped ? f->n_zipped : f->n_plain);
 }
 
-bool page_answer(struct http_request *r) {
+static const struct page_file *asked(const struct http_request *r) {
     const struct page_file *f = find(http_path(r));
-    if (f == NULL || !wants(r, f))
-        return false;
-    give(r, f);
-    return true;
+    return f != NULL && wants(r, f) ? f : NULL;
+}
+
+bool page_is_asked(const struct http_request *r) {
+    return asked(r) != NULL;
+}
+
+bool page_answer(struct http_request *r) {
+    const struct page_file *f = asked(r);
+    if (f != NULL)
+        give(r, f);
+    return f != NULL;
 }

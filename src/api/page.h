@@ -17,8 +17,10 @@ struct page_file {
 extern const struct page_file page_files[]; /* embed-page.cmake */
 extern const size_t n_page_files;
 
-/* Answers the request if it asks for one of the files. Those who ask for "/" get the page only
- * if they accept HTML. */
+/* Whether the request asks for one of the files. Those who ask for "/" get the page only if they
+ * accept HTML. */
+bool page_is_asked(const struct http_request *r);
+/* Answers it then. */
 bool page_answer(struct http_request *r);
 bool page_has(const char *path);
 

@@ -318,8 +318,8 @@ bool asleep_answers(struct passing *p) {
     pthread_mutex_unlock(&p->f->lock);
     if (since == 0 || p->begun || p->question)
         return false;
-    if (page_answer(p->r)) {
-        p->given = true;
+    if (page_is_asked(p->r)) { /* given at the end: p is gone with its request */
+        p->gives_page = true;
         return true;
     }
     say_why(p, since, why, sizeof why);

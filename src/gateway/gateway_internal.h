@@ -94,7 +94,7 @@ struct passing {
     bool question;   /* it needs the model, and its key is good */
     int64_t keep_ms; /* for how long it wants the model to stay */
     bool keeps;      /* it says so, and the route does not know it yet */
-    bool given;      /* the client has got an answer already */
+    bool gives_page; /* the answer is the page, or a file of it */
 
     /* Of this try: */
     uint64_t target;  /* its number */

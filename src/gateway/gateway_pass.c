@@ -3,6 +3,7 @@
 #include "gateway/gateway_internal.h"
 
 #include "api/dialects.h"
+#include "api/page.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -537,14 +538,14 @@ void passing_give(struct passing *p, int status, const char *type, const struct 
 }
 
 void passing_end(struct passing *p, bool complete) {
-    if (p->given)
-        return;
     if (p->begun && !complete) {
         http_stream_break(p->r);
     } else if (p->begun) {
         if (p->text.len > 0)
             (void)http_stream_write(p->r, p->text.bytes, p->text.len);
         http_stream_end(p->r);
+    } else if (complete && p->gives_page) {
+        (void)page_answer(p->r);
     } else if (complete) {
         passing_give(p, p->status, content_type(p), &p->text);
     } else {

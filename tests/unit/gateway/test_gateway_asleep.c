@@ -197,6 +197,21 @@ static void lists_name_what_sleeps(void **state) {
     port_end(&p);
 }
 
+/* A request may be gone as soon as its answer is: many, since only some are gone in time. */
+static void browsers_get_the_page(void **state) {
+    (void)state;
+    struct port p;
+    struct call c;
+    port_begin(&p);
+    for (int i = 0; i < 200; i++) {
+        call_begin(&c, &p, "/", NULL);
+        c.header = "Accept: text/html";
+        expect_of(&c, 200, "<!doctype html");
+    }
+    assert_int_equal(p.n_wakes, 0);
+    port_end(&p);
+}
+
 static void what_is_no_question_does_not_wake(void **state) {
     (void)state;
     struct port p;
@@ -364,6 +379,7 @@ static void it_closes_amid_one_that_waits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lists_name_what_sleeps),
+                                       cmocka_unit_test(browsers_get_the_page),
                                        cmocka_unit_test(what_is_no_question_does_not_wake),
                                        cmocka_unit_test(a_question_wakes),
                                        cmocka_unit_test(what_a_server_said_is_kept),
