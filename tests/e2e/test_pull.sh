@@ -23,6 +23,7 @@ fresh() { # NAME: an empty cache, and counters at what they are
     : >hub/mode
 }
 served() { echo $(($(cat hub/served) - before)); }
+is_idle() { [ "$(cat hub/sending)" = 0 ]; }
 pull() { timeout 100 "$LOCKSTEP" pull "$@" >out 2>err </dev/null; }
 blobs() { echo "$HF_HOME"/hub/models--org--"$1"/blobs; }
 
@@ -65,6 +66,7 @@ part=$(blobs large)/$(sha256sum hub/repos/org/large/large-F16.gguf | cut -d' ' -
 some() { [ "$(stat -c %s "$part" 2>/dev/null || echo 0)" -ge 16777216 ]; }
 within 60 some || fail "no piece has come: $(cat err)"
 kill -9 $pulling && wait $pulling 2>/dev/null
+within 60 is_idle || fail "the hub still sends to a client that is gone"
 n=$(stat -c %s "$part")
 cmp -s -n "$n" "$part" hub/repos/org/large/large-F16.gguf || fail "what is here is not its beginning"
 : >hub/mode

@@ -11,7 +11,8 @@ for each time that it stands there:
     whole       the next range is ignored: 200
     slow N      all files come with N bytes a second, while this line stands there
 
-It writes FOLDER/log (one line for each request), FOLDER/served (bytes of weights sent, all in all), FOLDER/ports.
+It writes FOLDER/log (one line for each request), FOLDER/served (bytes of weights sent, all in all, counted before a client has
+them), FOLDER/sending (files that are being sent now), FOLDER/ports.
 """
 import hashlib
 import http.server
@@ -25,13 +26,26 @@ import urllib.parse
 
 folder, cert, key = sys.argv[1:4]
 lock = threading.Lock()
-served = 0
+counted = {"served": 0, "sending": 0}
 TOKEN = "hf_good"
 
 
 def log(line):
     with lock, open(f"{folder}/log", "a") as f:
         f.write(line + "\n")
+
+
+def write(name, text):
+    """A file that whoever reads it finds whole."""
+    with open(f"{folder}/{name}.new", "w") as f:
+        f.write(text)
+    os.replace(f"{folder}/{name}.new", f"{folder}/{name}")
+
+
+def count(name, n):
+    with lock:
+        counted[name] += n
+        write(name, f"{counted[name]}\n")
 
 
 def take_mode(*names):
@@ -45,9 +59,7 @@ def take_mode(*names):
             if line.split()[0] in names:
                 if line.split()[0] != "slow":
                     del lines[i]
-                    with open(f"{folder}/mode.new", "w") as f:
-                        f.write("\n".join(lines) + "\n" if lines else "")
-                    os.replace(f"{folder}/mode.new", f"{folder}/mode")
+                    write("mode", "\n".join(lines) + "\n" if lines else "")
                 return line.split()
     return None
 
@@ -92,7 +104,21 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.say(status, json.dumps({"error": code}).encode(), X_Error_Code=code)
 
     def send_file(self, path, weights):
-        global served
+        count("sending", 1)
+        try:
+            self.send_parts(path, weights)
+        finally:
+            count("sending", -1)
+
+    def send_piece(self, piece, weights):
+        count("served", len(piece) if weights else 0)
+        try:
+            self.wfile.write(piece)
+        except OSError:  # the client is gone
+            count("served", -len(piece) if weights else 0)
+            raise
+
+    def send_parts(self, path, weights):
         data, start, status = open(path, "rb").read(), 0, 200
         stop = len(data)
         if take_mode("wrong"):
@@ -120,12 +146,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             slow = take_mode("slow")
             if slow:
                 time.sleep(len(piece) / int(slow[1]))
-            self.wfile.write(piece)
-            if weights:
-                with lock:
-                    served += len(piece)
-                    with open(f"{folder}/served", "w") as f:
-                        f.write(f"{served}\n")
+            self.send_piece(piece, weights)
         if cut and cut[0] == "stall":
             time.sleep(8)
         if cut:
@@ -204,7 +225,5 @@ for role in "hub", "storage":
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     ports[role] = server.server_port
     threading.Thread(target=server.serve_forever, daemon=True).start()
-with open(f"{folder}/ports.new", "w") as f:
-    f.write(f"{ports['hub']} {ports['storage']}\n")
-os.replace(f"{folder}/ports.new", f"{folder}/ports")
+write("ports", f"{ports['hub']} {ports['storage']}\n")
 sys.stdin.read()  # ends with whoever has started it
