@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "base/words.h"
 #include "cluster/catalog.h"
 #include "hub/stores.h"
 #include "node/overview_internal.h"
@@ -97,18 +98,18 @@ static const struct node_report *report_by(const struct controller *k, const cha
     return NULL;
 }
 
-/* Under the lock: whether all of these nodes could compute it. */
-static enum status check_nodes(const struct controller *k, const char *name, const char *words,
-                               struct err *err) {
+/* Under the lock: whether all of these nodes could compute it. nodes: those that are to take part
+ * in what is not up yet; else NULL. */
+static enum status check_nodes(const struct controller *k, const char *name, const char *nodes,
+                               const char *words, struct err *err) {
     enum status st = ST_OK;
-    for (const char *at = words; at != NULL && st == ST_OK; at = strchr(at, ',')) {
-        char node[64];
-        at += at > words;
-        snprintf(node, sizeof node, "%.*s", (int)strcspn(at, ","), at);
+    char node[NET_TEXT_BYTES];
+    while (st == ST_OK && words_take(&words, node, sizeof node)) {
         const struct node_report *report = report_by(k, node);
         if (report == NULL)
             st = err_set(err, ST_NOT_FOUND, "no node is called %s", node);
-        else if (!report_of(report, name)->named)
+        else if (nodes != NULL ? !change_is_among(nodes, node)
+                               : !report_of(report, name)->named)
             st = err_set(err, ST_REFUSED, "%s takes no part in %s", node, name);
     }
     return st;
@@ -117,17 +118,15 @@ static enum status check_nodes(const struct controller *k, const char *name, con
 /* Under the lock: of these nodes the one that serves it now, or else the first that could. */
 static bool find_home(const struct controller *k, const char *name, const char *words,
                       char out[64]) {
+    char node[NET_TEXT_BYTES];
     out[0] = '\0';
-    for (const char *at = words; at != NULL; at = strchr(at, ',')) {
-        char node[64];
-        at += at > words;
-        snprintf(node, sizeof node, "%.*s", (int)strcspn(at, ","), at);
+    while (words_take(&words, node, sizeof node)) {
         const struct node_report *report = report_by(k, node);
         const struct run_report *run = report != NULL ? report_of(report, name) : NULL;
         bool serves = run != NULL && run->term > 0;
         if (serves || (out[0] == '\0' && run != NULL && run->standby == STANDBY_READY &&
                        report_able(report, name) != NULL))
-            snprintf(out, 64, "%s", node);
+            snprintf(out, 64, "%.63s", node);
         if (serves)
             break;
     }
@@ -168,29 +167,36 @@ static enum status check_fits(const struct change *c, const char *name, const ch
     return st;
 }
 
+static enum status read_parallel(const json_t *layout, const char **out, struct err *err) {
+    *out = json_string_value(json_object_get(layout, "parallel"));
+    *out = *out != NULL ? *out : "auto";
+    if (deployment_parallel_is_good(*out))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "\"parallel\" is the layout of a candidate, auto, tensor, pipeline, or "
+                   "something like tensor2xpipeline2");
+}
+
 /* Of a wish with a layout: its home, to `to`. */
 static enum status choose_layout(const struct change *c, const char *name, const char *nodes,
                                  json_t *to, struct err *err) {
     const char *node = json_string_value(json_object_get(to, "node"));
-    const char *parallel = json_string_value(json_object_get(to, "parallel"));
+    const char *parallel;
     char home[64];
-    if (parallel != NULL && !deployment_parallel_is_good(parallel))
-        return err_set(err, ST_BAD_INPUT,
-                       "\"parallel\" is the layout of a candidate, auto, tensor, pipeline, or "
-                       "something like tensor2xpipeline2");
+    TRY(read_parallel(to, &parallel, err));
     if (str_eq(nodes, "auto"))
-        return parallel == NULL || str_eq(parallel, "auto")
+        return str_eq(parallel, "auto")
                    ? ST_OK
                    : err_set(err, ST_BAD_INPUT, "a layout names its nodes");
     if (node != NULL && !str_list_has(nodes, node))
         return err_set(err, ST_BAD_INPUT, "%.63s is to answer, but not among the nodes", node);
     pthread_mutex_lock(&c->k->lock);
-    enum status st = check_nodes(c->k, name, nodes, err);
+    enum status st = check_nodes(c->k, name, NULL, nodes, err);
     if (st == ST_OK && !find_home(c->k, name, node != NULL ? node : nodes, home))
         st = err_set(err, ST_REFUSED, "none of these nodes can serve %s", name);
     pthread_mutex_unlock(&c->k->lock);
     if (st == ST_OK)
-        st = check_fits(c, name, nodes, parallel != NULL ? parallel : "auto", err);
+        st = check_fits(c, name, nodes, parallel, err);
     if (st == ST_OK)
         json_object_set_new(to, "node", json_string(home));
     return st;
@@ -248,10 +254,11 @@ static enum status move(const struct change *c, json_t **out, struct err *err) {
 
 /* ---- up ---------------------------------------------------------------------------------- */
 
-/* A model that is to be put up: where it is, and its files. */
+/* A model that is to be put up: where it is, and its files; who takes part, and who computes. */
 struct offer {
     json_t *files; /* owned */
-    char hint[PATH_MAX], node[64];
+    char hint[PATH_MAX], node[64], nodes[CHANGE_NODES_BYTES], layout[CHANGE_NODES_BYTES];
+    const char *parallel;
 };
 
 static enum status find_here(const struct change *c, const char *name, struct offer *out,
@@ -270,14 +277,15 @@ static enum status find_here(const struct change *c, const char *name, struct of
     return out->files != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a model");
 }
 
-static bool find_holder(struct controller *k, const char *name, char node[64],
-                        char address[NET_TEXT_BYTES]) {
+static bool find_holder(struct controller *k, const char *name, const char *words,
+                        char node[64], char address[NET_TEXT_BYTES]) {
     struct overview *v = k->overview;
     bool found = false;
     pthread_mutex_lock(&v->lock);
     for (size_t i = 0; i < v->n_seen && !found; i++) {
         const struct seen_node *s = v->seen[i];
         found = s->state == SEEN_HERE && s->address[0] != '\0' &&
+                change_is_among(words, s->name) &&
                 catalog_find(json_object_get(s->told, "models"), name) != NULL;
         if (found) {
             snprintf(node, 64, "%s", s->name);
@@ -288,12 +296,12 @@ static bool find_holder(struct controller *k, const char *name, char node[64],
     return found;
 }
 
-bool change_find_holder(struct controller *k, const char *name, char node[64],
-                        char address[NET_TEXT_BYTES]) {
-    if (find_holder(k, name, node, address))
+bool change_find_holder(struct controller *k, const char *name, const char *words,
+                        char node[64], char address[NET_TEXT_BYTES]) {
+    if (find_holder(k, name, words, node, address))
         return true;
     overview_hear_models(k->overview); /* it may have just come there */
-    return find_holder(k, name, node, address);
+    return find_holder(k, name, words, node, address);
 }
 
 /* The first line is the offer; it exists until we hang up. */
@@ -311,8 +319,9 @@ static enum status find_elsewhere(const struct change *c, const char *name, stru
     char address[NET_TEXT_BYTES];
     struct client *client;
     const struct client_stream to = {hear_offer, out};
-    if (!change_find_holder(c->k, name, out->node, address))
-        return err_set(err, ST_NOT_FOUND, "no node has a model called %.100s", name);
+    if (!change_find_holder(c->k, name, out->layout, out->node, address))
+        return err_set(err, ST_NOT_FOUND, "no node%s has a model called %.100s",
+                       out->layout[0] != '\0' ? " of the layout" : "", name);
     json_t *question = json_pack("{s:s}", "name", name);
     enum status st = client_open(&client, c->k->id, address, err);
     if (st == ST_OK) {
@@ -445,17 +454,37 @@ static enum status add_idle(json_t *wish, const json_t *options, struct err *err
     return ST_OK;
 }
 
-static enum status put_offer(const struct change *c, const char *name, const char *nodes,
+/* "layout": which of the nodes are to compute it ("": it says none), and how. */
+static enum status read_layout(const struct change *c, const char *name, struct offer *out,
+                               struct err *err) {
+    const json_t *layout = json_object_get(c->wish, "layout");
+    TRY(change_nodes(layout, out->layout, err));
+    TRY(read_parallel(layout, &out->parallel, err));
+    if (layout == NULL || json_is_null(layout))
+        return ST_OK;
+    if (change_is_among(out->layout, ""))
+        return err_set(err, ST_BAD_INPUT, "a layout names its nodes");
+    pthread_mutex_lock(&c->k->lock);
+    enum status st = check_nodes(c->k, name, out->nodes, out->layout, err);
+    pthread_mutex_unlock(&c->k->lock);
+    return st;
+}
+
+static enum status put_offer(const struct change *c, const char *name,
                              const struct offer *offer, struct err *err) {
     const json_t *options = json_object_get(c->wish, "options");
     json_t *words = NULL, *wish;
     TRY(words_of(options, name, &words, err));
     wish = json_pack("{s:s, s:i, s:s, s:I, s:s, s:b, s:O, s:s, s:o}", "name", name, "version",
-                     1, "home", offer->node, "since", (json_int_t)time(NULL), "nodes", nodes,
-                     "copies", has_copies(options), "model", offer->files, "hint", offer->hint,
-                     "args", words);
+                     1, "home", offer->node, "since", (json_int_t)time(NULL), "nodes",
+                     offer->nodes, "copies", has_copies(options), "model", offer->files, "hint",
+                     offer->hint, "args", words);
     enum status st = wish != NULL ? take_from_neighbour(c, wish, err)
                                   : err_set(err, ST_BAD_INPUT, "the model's path is no text");
+    if (offer->layout[0] != '\0')
+        json_object_set_new(
+            wish, "layout",
+            json_pack("{s:s, s:s}", "nodes", offer->layout, "parallel", offer->parallel));
     if (st == ST_OK)
         st = add_idle(wish, options, err);
     if (st == ST_OK)
@@ -478,8 +507,7 @@ static const char *default_name(const char *model, char *out, size_t size) {
 }
 
 static enum status put_up(const struct change *c, json_t **out, struct err *err) {
-    const char *model, *nodes = json_string_value(json_object_get(c->wish, "nodes"));
-    const char *name = json_string_value(json_object_get(c->wish, "name"));
+    const char *model, *name = json_string_value(json_object_get(c->wish, "name"));
     struct offer offer = {.files = NULL};
     TRY(need_text(c->wish, "model", &model, err));
     char bare[REPORT_NAME_BYTES];
@@ -488,11 +516,17 @@ static enum status put_up(const struct change *c, json_t **out, struct err *err)
         return err_set(err, ST_BAD_INPUT,
                        "%.80s is not a valid name for a deployment: " DEPLOYMENT_NAME_RULE,
                        name);
-    enum status st = find_here(c, model, &offer, err);
+    TRY(change_nodes(c->wish, offer.nodes, err));
+    if (offer.nodes[0] == '\0')
+        snprintf(offer.nodes, sizeof offer.nodes, "auto");
+    TRY(read_layout(c, name, &offer, err));
+    enum status st = change_is_among(offer.layout, c->k->name)
+                         ? find_here(c, model, &offer, err)
+                         : ST_NOT_FOUND;
     if (st == ST_NOT_FOUND)
         st = find_elsewhere(c, model, &offer, err);
     if (st == ST_OK)
-        st = put_offer(c, name, nodes != NULL && *nodes != '\0' ? nodes : "auto", &offer, err);
+        st = put_offer(c, name, &offer, err);
     json_decref(offer.files);
     if (st == ST_OK)
         *out = name_and_id(c->k, name);

@@ -30,14 +30,17 @@ enum status change_find_seen(const struct change *c, const char *name, struct er
 /* "nodes" of a wish, a text or a list, as words with commas between them; "": it says none.
  * ST_BAD_INPUT. */
 enum status change_nodes(const json_t *wish, char out[CHANGE_NODES_BYTES], struct err *err);
+/* Is a node one of these? "", "auto": all are. */
+bool change_is_among(const char *words, const char *name);
 /* Are a candidate's nodes just these? */
 bool change_is_of_nodes(const json_t *candidate, const char *words);
 /* The candidates that a server has measured when it began; a new reference, NULL: it has not. May
  * take a second. */
 json_t *change_measured(const struct change *c, const char *name);
-/* The address of a node that tells of a model of that name, and its name; false: none does. */
-bool change_find_holder(struct controller *k, const char *name, char node[64],
-                        char address[NET_TEXT_BYTES]);
+/* The address of one of these nodes that tells of a model of that name, and its name; false: none
+ * does. */
+bool change_find_holder(struct controller *k, const char *name, const char *words,
+                        char node[64], char address[NET_TEXT_BYTES]);
 /* What placements would give (controller_plan.c). */
 enum status change_plan(const struct change *c, json_t **out, struct err *err);
 

@@ -319,16 +319,6 @@ json_t *controller_nodes(struct controller *k, json_t **self) {
 
 /* ---- which nodes the user means ---------------------------------------------------------- */
 
-/* The next of the words; false: no more. */
-static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
-    size_t n;
-    const char *word = words_next(words, &n);
-    if (word == NULL)
-        return false;
-    snprintf(out, NET_TEXT_BYTES, "%.*s", n < NET_TEXT_BYTES ? (int)n : 0, word);
-    return true;
-}
-
 static bool is_among(const char *word, const struct addresses *addresses) {
     for (size_t i = 0; i < addresses->n; i++)
         if (client_is_address(word, addresses->list[i]))
@@ -338,7 +328,7 @@ static bool is_among(const char *word, const struct addresses *addresses) {
 
 bool controller_means(const char *words, const struct other *o) {
     char word[NET_TEXT_BYTES];
-    while (next_word(&words, word))
+    while (words_take(&words, word, sizeof word))
         if (*word != '\0' && (str_eq(word, o->name) || client_is_address(word, o->address) ||
                               is_among(word, &o->addresses)))
             return true;
@@ -348,7 +338,7 @@ bool controller_means(const char *words, const struct other *o) {
 /* Others may reach it at an address that its machine does not have. */
 bool controller_means_self(const struct controller *k, const char *words) {
     char word[NET_TEXT_BYTES];
-    while (next_word(&words, word)) {
+    while (words_take(&words, word, sizeof word)) {
         if (*word == '\0')
             continue;
         if (str_eq(word, k->name) || is_among(word, &k->self_addresses))

@@ -2,7 +2,6 @@
  * Others may take over: while one of the chosen is not there, the layout is the fastest of all. */
 #include "node/controller_internal.h"
 
-#include "base/mem.h"
 #include "base/util.h"
 #include "base/words.h"
 
@@ -30,12 +29,9 @@ bool controller_follows_layout(const struct controller *k, const struct replica_
                                double now) {
     const char *words = r->wanted != NULL ? r->wanted->layout_nodes : NULL;
     bool follows = words != NULL && r->failures == 0 && controller_means_self(k, words);
-    size_t n;
-    for (const char *at = words, *word; follows && (word = words_next(&at, &n)) != NULL;) {
-        char *one = mem_strndup(word, n);
-        follows = one != NULL && is_here(k, r, one, now);
-        mem_free(one);
-    }
+    char one[NET_TEXT_BYTES];
+    while (follows && words_take(&words, one, sizeof one))
+        follows = is_here(k, r, one, now);
     return follows;
 }
 
@@ -45,18 +41,10 @@ bool controller_computes(const struct controller *k, const struct replica_run *r
                                            controller_means(r->wanted->layout_nodes, o));
 }
 
-static int count_words(const char *words) {
-    int n = 0;
-    size_t length;
-    while (words_next(&words, &length) != NULL)
-        n++;
-    return n;
-}
-
 /* With x a machine has one rank (cli/nodes.c), which is what is wanted if each has one. */
 void controller_layout_words(const struct deployment *d, char *out, size_t size) {
     const char *text = d->layout_parallel;
-    int n_nodes = count_words(d->layout_nodes), n = 0;
+    int n_nodes = (int)words_count(d->layout_nodes), n = 0;
     if (str_eq(text, "one rank"))
         snprintf(out, size, "tensor1xpipeline1");
     else if (strchr(text, 'x') != NULL || sscanf(text, "%*[a-z]%4d", &n) != 1)

@@ -16,17 +16,19 @@
 
 #include <stdio.h>
 
+bool change_is_among(const char *words, const char *name) {
+    return *words == '\0' || str_eq(words, "auto") || str_list_has(words, name);
+}
+
 bool change_is_of_nodes(const json_t *candidate, const char *words) {
     const json_t *names = json_object_get(candidate, "nodes");
-    size_t i, n = 0, length;
+    size_t i;
     json_t *name;
-    for (const char *at = words; words_next(&at, &length) != NULL;)
-        n++;
     json_array_foreach((json_t *)(uintptr_t)names, i, name) {
         if (!json_is_string(name) || !str_list_has(words, json_string_value(name)))
             return false;
     }
-    return n == json_array_size(names);
+    return words_count(words) == json_array_size(names);
 }
 
 json_t *change_measured(const struct change *c, const char *name) {
@@ -86,10 +88,6 @@ struct planning {
     bool measured[MACHINES_MAX * MACHINES_MAX]; /* by ranks; else it is a connection's */
 };
 
-static bool is_wanted(const char *nodes, const char *name) {
-    return *nodes == '\0' || str_eq(nodes, "auto") || str_list_has(nodes, name);
-}
-
 static void add_machine(struct planning *p, const char *name, const char *address) {
     if (p->n == MACHINES_MAX)
         return;
@@ -101,12 +99,12 @@ static void add_machine(struct planning *p, const char *name, const char *addres
 
 static void find_machines(struct planning *p, const char *nodes) {
     struct overview *v = p->k->overview;
-    if (is_wanted(nodes, p->k->name))
+    if (change_is_among(nodes, p->k->name))
         add_machine(p, p->k->name, "");
     pthread_mutex_lock(&v->lock);
     for (size_t i = 0; i < v->n_seen; i++) {
         const struct seen_node *s = v->seen[i];
-        if (s->state == SEEN_HERE && s->address[0] != '\0' && is_wanted(nodes, s->name))
+        if (s->state == SEEN_HERE && s->address[0] != '\0' && change_is_among(nodes, s->name))
             add_machine(p, s->name, s->address);
     }
     pthread_mutex_unlock(&v->lock);
@@ -314,7 +312,7 @@ static enum status plan_there(const struct change *c, const char *model, json_t 
     char node[64], address[NET_TEXT_BYTES];
     struct client *client;
     if (json_is_true(json_object_get(c->wish, "here")) ||
-        !change_find_holder(c->k, model, node, address))
+        !change_find_holder(c->k, model, "", node, address))
         return err_set(err, ST_NOT_FOUND, "no node has a model called %.100s", model);
     json_t *question = json_copy((json_t *)(uintptr_t)c->wish);
     json_object_set_new(question, "here", json_true());

@@ -87,11 +87,9 @@ static json_t *absent_of(const struct controller *k, const char *words) {
 static json_t *layout_of(const struct deployment *one) {
     const char *words = one->layout_nodes;
     json_t *nodes = json_array();
-    while (words != NULL) {
-        size_t n = strcspn(words, ",");
-        json_array_append_new(nodes, json_stringn(words, n));
-        words = words[n] == ',' ? words + n + 1 : NULL;
-    }
+    char node[NET_TEXT_BYTES];
+    while (words_take(&words, node, sizeof node))
+        json_array_append_new(nodes, json_string(node));
     json_t *layout = one->layout_nodes != NULL ? json_pack("{s:O, s:s}", "nodes", nodes,
                                                            "parallel", one->layout_parallel)
                                                : json_null();

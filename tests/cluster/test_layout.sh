@@ -146,6 +146,17 @@ assert all(x["wires_ms"] > 1.9 for x in c if len(x["nodes"]) > 1) and all(x["wir
 END
 is 200 '"candidates"' "$(change 2 plan '{"model": "m", "nodes": "bob,cat"}')"
 python3 -c 'import json; assert {x for c in json.load(open("changed.json"))["candidates"] for x in c["nodes"]} == {"bob", "cat"}' || fail "of two: $(cat changed.json)"
+# A candidate of it is put up: its nodes compute, and one of them that has the model answers.
+is 400 'a layout names its nodes' "$(change 1 up '{"model": "m", "name": "second", "layout": {"parallel": "tensor2"}}')"
+is 400 'is the layout of a candidate' "$(change 1 up '{"model": "m", "name": "second", "layout": {"nodes": "bob,cat", "parallel": "circle2"}}')"
+is 404 'no node is called dee' "$(change 1 up '{"model": "m", "name": "second", "layout": {"nodes": ["bob", "dee"]}}')"
+is 404 'no node of the layout has a model called m' "$(change 1 up '{"model": "m", "name": "second", "layout": {"nodes": ["ann"]}}')"
+is 409 'cat takes no part in second' "$(change 1 up '{"model": "m", "name": "second", "nodes": ["ann", "bob"], "layout": {"nodes": ["bob", "cat"]}}')"
+is 200 '"second"' "$(change 1 up '{"model": "m", "name": "second", "options": {"threads": 1, "ctx": 512}, "layout": {"nodes": ["bob", "cat"], "parallel": "pipeline2"}}')"
+second='{**o["second"], "at": sorted(x for x in n for y in n[x]["workers"] if y["model"] == "second")}'
+within 60 sees 3 "(lambda s: s['state'] == 'listening' and s['at'] == ['bob', 'cat'] and s['node'] in s['at'] and s['parallel'] == 'pipeline2')($second)" || fail "put up in a layout: $(seen)"
+sees 3 'o["second"]["layout"] == {"nodes": ["bob", "cat"], "parallel": "pipeline2"} and o["second"]["nodes"] == "auto"' || fail "its layout: $(seen)"
+is 200 '"second"' "$(change 1 down '{"name": "second"}')"
 # Where no ranks have measured, a connection's round trip counts.
 is 200 '"m"' "$(change 1 down '{"name": "m"}')"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias m --port $port -t 1 --ctx 512 --insecure --nodes ann >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"

@@ -161,7 +161,8 @@ export class Fixture {
     this.asked.push([what, body]);
     const found = this.cluster().deployments.find((d) => d.name === body.name);
     const no = (status, message) => [status, { error: { message } }];
-    if (what === "plan" && body.model) return [200, { sentence: `predicted for ${body.model}`, candidates: plan.candidates.slice(1, 2) }];
+    const among = body.nodes ? ` among ${body.nodes}` : "";
+    if (what === "plan" && body.model) return [200, { sentence: `predicted for ${body.model}${among}`, candidates: plan.candidates.slice(1) }];
     if (what === "plan" && body.nodes) return [200, { ...plan, sentence: `among ${body.nodes}`, candidates: plan.candidates.slice(1, 3) }];
     if (what === "plan") return [200, plan];
     if (what === "up" && / /.test(body.model)) return no(400, `no machine has a model named ${body.model}`);

@@ -73,11 +73,13 @@ try {
   await page.getByRole("button", { name: "Put a model up" }).click();
   await dialog.getByLabel("Model", { exact: true }).fill("m");
   await dialog.getByLabel("Name in the APIs").fill("second");
+  await dialog.getByRole("radio", { name: /^one rank\s*cat/ }).check();
   await dialog.getByRole("button", { name: "Put up" }).click();
   await dialog.waitFor({ state: "detached" });
   const second = page.locator(".model").filter({ has: page.getByRole("heading", { name: "second", exact: true }) });
   await second.getByText("serves", { exact: true }).waitFor({ timeout: 120000 });
-  console.log("ok another is put up");
+  await second.getByText("chosen: one rank on cat").waitFor();
+  console.log("ok another is put up, in a placement that was chosen");
   await page.getByRole("button", { name: "Take down second" }).click();
   await dialog.getByRole("button", { name: "Take down" }).click();
   await second.waitFor({ state: "detached" });

@@ -173,24 +173,39 @@ await check("a placement of the list is chosen, and the choice ended", async (pa
   await dialog.waitFor({ state: "detached" });
   assert.deepEqual(cluster.asked.at(-1), ["move", { name: "qwen3-235b-a22b", nodes: "auto" }]);
 });
-await check("a model is put up on some of the machines", async (page, cluster) => {
+await check("a model is put up on some of the machines, in a placement of the list", async (page, cluster) => {
   await button(page, "Put a model up").press("Enter");
   const dialog = page.getByRole("dialog", { name: "Put a model up" });
   await dialog.waitFor();
   await page.keyboard.type("no such model");
   await page.keyboard.press("Enter");
   await dialog.getByRole("alert").getByText("no machine has a model named no such model").waitFor();
+  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "no such model" }]);
   await dialog.getByRole("combobox", { name: "Model" }).fill("phi-4-Q4_K_M");
   await dialog.getByText("8.9 GB, on rack, desk").waitFor();
   await dialog.getByText("predicted for phi-4-Q4_K_M").waitFor();
-  assert.equal(await dialog.getByRole("row").getByRole("radio").count(), 0); // it shows, and is not chosen from
+  const fastest = dialog.getByRole("group", { name: "Placement" }).getByRole("radio", { name: /^whatever is fastest/ });
+  const row = (layout) => dialog.getByRole("row").filter({ hasText: layout });
+  assert.ok(await fastest.isChecked());
+  assert.equal(await row("tensor2").getByRole("radio").count(), 0);
+  await row("tensor2").getByText("attic, cellar: the model is not there").waitFor();
+  assert.equal(await row("one machine").getByRole("radio").count(), 0); // it does not fit
+  await fastest.press("ArrowDown"); // as radios do: to the next that may be chosen
+  assert.ok(await row("pipeline3").getByRole("radio").isChecked());
+  assert.ok(await row("pipeline3").getByRole("radio").evaluate((e) => e === document.activeElement));
   await dialog.getByLabel("Name in the APIs").fill("phi");
   await dialog.getByRole("checkbox", { name: "barn" }).press(" ");
+  await dialog.getByText("predicted for phi-4-Q4_K_M among attic,cellar,desk,loft,rack,shelf").waitFor();
+  assert.ok(await fastest.isChecked()); // the choice was one of others
+  await row("pipeline3").getByRole("radio").press(" ");
   await dialog.getByLabel("Unloaded when nobody asks").selectOption("after half an hour");
   await hasNoFindings(page);
   await dialog.getByRole("button", { name: "Put up" }).press("Enter");
   await dialog.waitFor({ state: "detached" });
-  assert.deepEqual(cluster.asked.at(-1), ["up", { model: "phi-4-Q4_K_M", name: "phi", nodes: "attic,cellar,desk,loft,rack,shelf", options: { idle: "30m" } }]);
+  assert.deepEqual(cluster.asked.at(-1), ["up", {
+    model: "phi-4-Q4_K_M", name: "phi", nodes: "attic,cellar,desk,loft,rack,shelf", layout: { nodes: ["attic", "cellar", "desk"], parallel: "pipeline3" },
+    options: { idle: "30m" },
+  }]);
   assert.equal(await focused(page), "Put a model up");
 });
 await check("who may not change the cluster has no buttons for it, but may show the token", async (page, cluster) => {

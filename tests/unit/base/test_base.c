@@ -550,8 +550,13 @@ static void json_values_are_counted(void **state) {
 static void a_list_has_words(void **state) {
     (void)state;
     static const struct {
-        const char *list, *words;
-    } cases[] = {{NULL, ""}, {"", "[]"}, {"a", "[a]"}, {"ab,c", "[ab][c]"}, {",a,", "[][a][]"}};
+        const char *list, *words, *short_ones;
+        size_t n;
+    } cases[] = {{NULL, "", "", 0},
+                 {"", "[]", "[]", 1},
+                 {"a", "[a]", "[a]", 1},
+                 {"ab,c", "[ab][c]", "[][c]", 2},
+                 {",a,", "[][a][]", "[][a][]", 3}};
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         char got[32] = "";
         const char *rest = cases[i].list, *word;
@@ -559,6 +564,13 @@ static void a_list_has_words(void **state) {
             at += (size_t)snprintf(got + at, sizeof got - at, "[%.*s]", (int)n, word);
         assert_string_equal(got, cases[i].words);
         assert_null(rest);
+        assert_int_equal(words_count(cases[i].list), cases[i].n);
+        char one[2];
+        got[0] = '\0';
+        rest = cases[i].list;
+        for (size_t at = 0; words_take(&rest, one, sizeof one);)
+            at += (size_t)snprintf(got + at, sizeof got - at, "[%s]", one);
+        assert_string_equal(got, cases[i].short_ones);
     }
     assert_true(str_list_has("ab,c", "ab") && str_list_has("ab,c", "c"));
     assert_false(str_list_has("ab,c", "a") || str_list_has("ab,c", "abc") ||

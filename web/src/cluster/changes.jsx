@@ -21,16 +21,18 @@ function Choice({ body, choice, onChoose, children }) {
   );
 }
 
-function Candidate({ candidate: c, choice, onChoose }) {
+/* holders: who has the model, of which one is to serve it; absent where it is up. */
+function Candidate({ candidate: c, holders, choice, onChoose }) {
   const fits = c.fits !== false;
-  const may = fits && !c.chosen && c.nodes?.length > 0;
+  const lacks = holders && !c.nodes?.some((name) => holders.includes(name));
+  const may = fits && !c.chosen && !lacks && c.nodes?.length > 0;
   return (
     <tr class={fits ? "" : "unfit"}>
       <th scope="row">
         <Choice body={{ nodes: c.nodes, parallel: c.layout }} choice={choice} onChoose={may ? onChoose : null}>
           {c.layout}
           {c.chosen && <span class="tag">now</span>}
-          {c.nodes?.length > 0 && <small>{c.nodes.join(", ")}</small>}
+          {c.nodes?.length > 0 && <small>{`${c.nodes.join(", ")}${lacks ? ": the model is not there" : ""}`}</small>}
           {fits && c.wires_ms != null && <small>{`a token: ${c.reading_ms?.toPrecision(2)} ms reading, ${c.wires_ms.toPrecision(2)} ms wires`}</small>}
         </Choice>
       </th>
@@ -182,6 +184,7 @@ function Up({ watch, cluster, onClose }) {
   const [model, setModel] = useState("");
   const [name, setName] = useState("");
   const [left, setLeft] = useState([]);
+  const [layout, setLayout] = useState(null); // that is chosen; null: the fastest
   const [idle, setIdle] = useState("");
   const asksKey = cluster.local && !cluster.deployments.some((d) => d.port === PORT);
   const [key, setKey] = useState(() => (asksKey ? crypto.randomUUID().replaceAll("-", "") : ""));
@@ -192,11 +195,14 @@ function Up({ watch, cluster, onClose }) {
     model: model.trim(),
     ...(name.trim() ? { name: name.trim() } : {}),
     ...without(names, left),
+    ...(layout ? { layout } : {}),
     ...(asksKey ? access : {}),
     ...(idle ? { options: { idle } } : {}),
   };
   const ready = body.model !== "" && left.length < names.length;
   const plan = usePlan(watch, found && ready ? { model: found.name, ...without(names, left) } : null);
+  const choosing = { choice: layout, onChoose: setLayout };
+  useEffect(() => setLayout(null), [model, left, plan]); // it was one of others
   return (
     <Dialog title="Put a model up" action="Put up" ready={ready} home={TITLE} onDo={() => watch.change("up", body)} onClose={onClose}>
       <label>
@@ -237,8 +243,16 @@ function Up({ watch, cluster, onClose }) {
         </>
       )}
       <Among legend="Machines that may take part" names={names} left={left} onLeft={setLeft} />
-      {found && ready && <Plan plan={plan} />}
-      <p class="hint">The machines measure themselves, and take the fastest placement that fits.</p>
+      {found && ready && (
+        <fieldset>
+          <legend>Placement</legend>
+          <Choice body={null} {...choosing}>
+            whatever is fastest
+            <small>of what fits, as the machines measure themselves</small>
+          </Choice>
+          <Plan plan={plan} holders={found.nodes} {...choosing} />
+        </fieldset>
+      )}
     </Dialog>
   );
 }
