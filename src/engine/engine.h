@@ -187,6 +187,8 @@ struct engine_request {
      * states, not normalized, [n_embd], before on_done. */
     bool embed, embed_last;
     void (*on_embedding)(void *user, const float *v, size_t n_embd);
+    /* It was queued, and is computed from now on: once, before all others but on_lost. */
+    void (*on_begun)(void *user);
     /* choice is 0, and there is no text; nothing predicts the first one: its logprob is NAN */
     void (*on_prompt)(void *user, const struct engine_token *t);
     void (*on_token)(void *user, const struct engine_token *t);

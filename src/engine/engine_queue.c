@@ -7,6 +7,7 @@
  * not starve a long one. If pages run out later, the youngest is put back, so the oldest always
  * makes progress. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
@@ -184,12 +185,17 @@ static void start_running(struct engine *e, struct seq *s) {
 /* Shown at once, not after the step: a request is among the queued or the running as long as it
  * is there. */
 static void note_running(struct engine *e, struct engine_request_handle *req) {
+    bool begins = !req->started;
     pthread_mutex_lock(&e->lock);
-    e->n_queued -= !req->started && !req->r.follows;
+    e->n_queued -= begins && !req->r.follows;
     req->started = true;
     e->n_back = queue_count_back(e);
     e->shown.running = (int)e->n_running;
     pthread_mutex_unlock(&e->lock);
+    mem_forbid_end();
+    if (begins && req->r.on_begun != NULL)
+        req->r.on_begun(req->r.user);
+    mem_forbid_begin();
 }
 
 static bool admit(struct engine *e, struct seq *s) {

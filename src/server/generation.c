@@ -206,6 +206,12 @@ static void on_embedding(void *user, const float *v, size_t n) {
     g->on_event(g->user, &ev);
 }
 
+static void on_begun(void *user) {
+    struct generation *g = user;
+    const struct service_event ev = {.kind = EVENT_BEGUN, .generation = g};
+    g->on_event(g->user, &ev);
+}
+
 static void on_lost(void *user, const char *host) {
     struct generation *g = user;
     const struct service_event ev = {
@@ -578,6 +584,7 @@ static enum status submit(const struct served_model *m, const struct service_req
     er.on_embedding = on_embedding;
     er.on_token = on_token;
     er.on_done = on_done;
+    er.on_begun = on_begun;
     er.on_lost = on_lost;
     er.user = g;
     pthread_mutex_lock(&g->lock);

@@ -360,6 +360,12 @@ static void on_event(void *user, const struct service_event *ev) {
         tell_lost(r, part, ev);
         return;
     }
+    if (ev->kind ==
+        EVENT_BEGUN) { /* who waits for it has no stream before there is something */
+        if (r->http == NULL)
+            begin_stream(r);
+        return;
+    }
     int choice = part->first_choice + ev->choice;
     keep(&r->choices[choice], ev);
     if (ev->kind == EVENT_DONE)

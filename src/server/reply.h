@@ -112,7 +112,7 @@ struct reply *reply_open(struct service *s, struct http_request *http, const str
 void reply_submit(struct reply *r, struct service_request *requests);
 
 /* The same without a client: http only names it. Of the dialect's functions, begin() is called
- * before the first event, and end() or stream_error() is the last. */
+ * when the engine begins with it, and end() or stream_error() is the last. */
 struct reply *reply_open_alone(struct service *s, struct http_request *http,
                                const struct dialect *d, bool stream, size_t state_size);
 /* One prompt; seldom, the error that the dialect was told, too. The reply may be gone. */

@@ -143,6 +143,7 @@ enum service_event_kind {
     /* token: of the prompt, before all else; choice 0's. Of the first the logprob is NAN */
     EVENT_PROMPT,
     EVENT_EMBEDDING, /* vector */
+    EVENT_BEGUN,     /* it was queued, and is computed from now on; before all but EVENT_LOST */
     EVENT_LOST,      /* it waits, since ranks were lost; text: engine_request's host */
     EVENT_DONE,      /* of this choice */
 };

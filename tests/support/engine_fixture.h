@@ -101,6 +101,7 @@ struct output {
     char stop_string[64], error[512];
     int running; /* requests, by the engine's figures when the first token came */
     int n_there; /* running and queued, by these when the last one came */
+    int n_begun; /* how often its request had begun when the first one came */
 };
 
 struct call {
@@ -110,7 +111,8 @@ struct call {
     struct output out[CHOICES];
     size_t cancel_at; /* after so many tokens; 0: never */
     bool over;
-    int place; /* among the calls that ended */
+    int place;   /* among the calls that ended */
+    int n_begun; /* how often it began */
     float embedding[512];
 };
 
@@ -120,6 +122,11 @@ static inline struct engine_stats stats_of(struct engine *e) {
     return s;
 }
 
+static inline void on_begun(void *user) {
+    struct call *c = user;
+    c->n_begun++;
+}
+
 static inline void on_token(void *user, const struct engine_token *t) {
     struct call *c = user;
     struct output *o = &c->out[t->choice];
@@ -127,6 +134,8 @@ static inline void on_token(void *user, const struct engine_token *t) {
     struct engine_stats s = stats_of(c->e);
     if (o->n_ids == 0)
         o->running = s.running;
+    if (o->n_ids == 0)
+        o->n_begun = c->n_begun;
     o->n_there = s.running + s.queued;
     o->logprobs[o->n_ids] = t->logprob;
     for (int i = 0; i < MIN(t->n_top, 3); i++)
@@ -163,10 +172,12 @@ static inline void call_submit(struct engine *e, struct call *c) {
     c->e = e;
     c->req.on_token = on_token;
     c->req.on_done = on_done;
+    c->req.on_begun = on_begun;
     c->req.on_embedding = on_embedding;
     c->req.user = c;
     memset(c->out, 0, sizeof c->out);
     c->over = false;
+    c->n_begun = 0;
     assert_int_equal(engine_submit(e, &c->req, &c->handle, &err), ST_OK);
 }
 

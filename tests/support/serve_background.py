@@ -131,6 +131,20 @@ def alone():
     assert rest == events(rb) and [e["sequence_number"] for e in begun + rest] == list(range(len(begun + rest)))
     assert "".join(e["delta"] for e in begun + rest if e["type"] == "response.output_text.delta") == text_of(whole)
 
+    # It is under way before its first token: as soon as its prompt is computed. That takes some steps, within one of which the
+    # client cancels it, if the client is not too slow.
+    for i in range(20):
+        c, r = send("POST", "/v1/responses", {**GREEDY, "input": f"{i} " + "a " * 6000, "background": True, "stream": True})
+        begun = events(r, 3)
+        one = "/v1/responses/" + begun[0]["response"]["id"]
+        seen = ask("GET", one)["status"]
+        cancelled = ask("POST", one + "/cancel")
+        begun += events(r)
+        if cancelled["usage"]["output_tokens"] == 0:
+            break
+    assert seen == "in_progress" and cancelled["status"] == "cancelled" and cancelled["output"] == [], (seen, cancelled["usage"])
+    assert [e["type"].removeprefix("response.") for e in begun] == ["created", "queued", "in_progress", "cancelled"]
+
     # Cancelled: what there is stays; again, it is the same.
     c, r = send("POST", "/v1/responses", {**LONG, "background": True, "stream": True})
     begun = events(r, 30)

@@ -98,7 +98,8 @@ static void put_back_for_want_of_pages(void **state) {
 }
 
 /* Five requests that each come to need the whole cache. Whoever was put back is not forgotten:
- * until a request ends, it is among the running or the queued. */
+ * until a request ends, it is among the running or the queued. It begins once, before its
+ * tokens. */
 static void put_back_again_and_again(void **state) {
     (void)state;
     struct lockstep *ls = open_lockstep(NULL);
@@ -121,8 +122,10 @@ static void put_back_again_and_again(void **state) {
         lockstep_answer(ls, &some[i].req, &want);
         assert_same(&some[i].out[0], &want);
     }
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         assert_true(some[i].out[0].n_there >= 5 - some[i].place);
+        assert_true(some[i].out[0].n_begun == 1 && some[i].n_begun == 1);
+    }
     uint64_t n = idle_stats_of(e).preemptions;
     print_message("put back: %llu times\n", (unsigned long long)n);
     assert_true(n >= 4);
