@@ -118,7 +118,7 @@ struct model_bytes {
     uint64_t kv_index;             /* the keys that an indexer chooses by */
     uint64_t states;               /* cfg's */
     double token;                  /* of the weights, read for one token (struct weights) */
-    double experts, token_experts; /* of weights, of token: the experts */
+    double experts, token_experts; /* of weights, of token: the experts (struct weights) */
     double token_macs;             /* no bytes: multiply-adds of the weights for one token */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,

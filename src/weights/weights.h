@@ -209,8 +209,8 @@ struct weights {
     size_t replicated_bytes; /* norms, biases, factors */
     double token_bytes; /* of the matrices, read for one token: of the experts, those used */
     double token_macs;
-    /* of the experts: all, and those used for one token */
-    double expert_bytes, token_expert_bytes;
+    double expert_bytes;       /* of the experts, without shared ones */
+    double token_expert_bytes; /* of those used for one token, and of shared ones beside them */
 };
 
 /* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data

@@ -97,8 +97,8 @@ enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
     ld->w->has_type[dst->type] = true;
     ld->w->packed_bytes += bytes;
     ld->w->token_bytes += (double)bytes * used;
-    ld->w->expert_bytes += p.used == 0 ? 0 : (double)bytes;
-    ld->w->token_expert_bytes += p.used == 0 ? 0 : (double)bytes * used;
+    ld->w->expert_bytes += p.expert ? (double)bytes : 0;
+    ld->w->token_expert_bytes += p.expert || p.shared ? (double)bytes * used : 0;
     ld->w->token_macs += (double)n_rows * (double)n_cols * used;
     return ST_OK;
 }
@@ -415,7 +415,9 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
                             .row_begin = f0,
                             .row_end = f1,
                             .col_end = e,
-                            .used = used};
+                            .used = used,
+                            .expert = experts,
+                            .shared = str_eq(suffix, "_shexp")};
     struct weight_part q = p, d = {.layer = l,
                                    .name = down,
                                    .cols = width,
@@ -425,7 +427,9 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
                                    .row_end = e,
                                    .col_begin = f0,
                                    .col_end = f1,
-                                   .used = used};
+                                   .used = used,
+                                   .expert = p.expert,
+                                   .shared = p.shared};
     q.name = up;
     /* Of experts: where there is such a tensor. */
     const bool fused_experts = experts && has_layer_tensor(ld, l, "ffn_gate_up_exps.weight");

@@ -71,8 +71,9 @@ struct weight_part {
     uint32_t row_begin, row_end, col_begin, col_end;
     uint32_t nth; /* which matrix of n */
     bool transposed;
-    double used;   /* share of steps that read it; 0 counts as 1 */
-    bool no_scale; /* a tensor that is named like its scale is something else */
+    double used;         /* share of steps that read it; 0 counts as 1 */
+    bool expert, shared; /* one of the experts'; a shared one's, read beside them */
+    bool no_scale;       /* a tensor that is named like its scale is something else */
 };
 
 /* ---- weights_collect.c: naming slices ---------------------------------------------------- */

@@ -707,8 +707,44 @@ static void experts_are_divided_by_the_memory_that_is_left(void **state) {
     close_shape(&m);
 }
 
+/* Llama 4 Maverick in q4_K on the same two. In 24 of 48 layers a token uses one of 128 experts of
+ * 3 * 5120 * 8192, 1.70 GB of 217.4, and a shared one of that size. The others have 3 * 5120 *
+ * 16384 in place of them, which is no expert: with attention and output that is 10.1e9 weights,
+ * 5.68 GB, which the card reads alone. The shared one it reads while the processor is at its
+ * experts. Of the 128 segments of these it holds the most that fit beside the rest. */
+static void layers_without_experts_are_the_cards(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-4-maverick", QT_Q4_K);
+    struct plan plan;
+    struct model_bytes b;
+    struct err err;
+    assert_int_equal(plan_make(&plan, &m.hp, m.g, 1, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    assert_int_equal(model_measure(&b, m.g, &m.hp, &plan, 0, &config, 8, &err), ST_OK);
+    assert_about(b.experts, 217.4e9, 0.05);
+    assert_about(b.token_experts, b.experts / 128 * 2, 0.001);
+    struct cluster c = machines_alike(2, 0, 80e9, 20e-6);
+    c.machines[0].rate = 1008e9;
+    c.machines[0].memory_bytes = (uint64_t)24 * GB;
+    struct placement_wish wish = wish_for(&m, &c);
+    wish.experts = EXPERTS_CPU;
+    wish.processors = 1 << 1;
+    struct placement *p = rank_wish(&wish);
+    assert_about(of_tp(p, 2)->read_s, 1.70 / 80 + 5.68 / 1008, 0.05);
+    mem_free(p);
+    wish.experts = EXPERTS_AUTO;
+    p = rank_wish(&wish);
+    const uint64_t segment = (uint64_t)(b.experts / 128), *bytes = p->list[0].bytes;
+    assert_int_equal(p->list[0].n_shares, 4);
+    assert_int_equal(p->list[0].plan.shares[0].expert_ff_end, 8 * 64);
+    assert_true(bytes[0] <= 24ull * GB && bytes[0] + segment > 24ull * GB);
+    mem_free(p);
+    close_shape(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_without_experts_are_the_cards),
         cmocka_unit_test(experts_are_divided_by_the_memory_that_is_left),
         cmocka_unit_test(a_machine_alone_may_be_the_fastest),
         cmocka_unit_test(the_slow_one_is_left_out),
