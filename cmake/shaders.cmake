@@ -25,8 +25,28 @@ endif()
 file(GLOB SHADER_SOURCES ${PROJECT_SOURCE_DIR}/src/shaders/*.c)
 set_property(SOURCE ${DEVICE_SOURCES} ${SHADER_SOURCES} APPEND PROPERTY COMPILE_DEFINITIONS LOCKSTEP_HAS_SHADERS)
 
+# For which extensions this glslc compiles what uses matrix units (matrix_unit.glsl): KHR's came in 2023. A flavour that it
+# does not compile is left out.
+set(MATRIX_FLAVOURS EMULATED)
+foreach(flavour KHR NV)
+  foreach(shader device/roof_matrix shaders/matmul_matrix)
+    execute_process(COMMAND ${GLSLC} --target-env=vulkan1.2 -I${PROJECT_SOURCE_DIR}/src/shaders -D${flavour}
+      -o ${PROJECT_BINARY_DIR}/matrix_${flavour}.spv ${PROJECT_SOURCE_DIR}/src/${shader}.comp
+      RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+    if(NOT refused EQUAL 0)
+      break()
+    endif()
+  endforeach()
+  if(refused EQUAL 0)
+    list(APPEND MATRIX_FLAVOURS ${flavour})
+    set_property(SOURCE ${DEVICE_SOURCES} ${SHADER_SOURCES} APPEND PROPERTY
+      COMPILE_DEFINITIONS LOCKSTEP_HAS_MATRIX_${flavour})
+  endif()
+endforeach()
+
 # The names of a shader's variants: plain; with FMAs by f64, where it includes exact.glsl; with packed dot products, where
-# it asks for DOT or includes matmul.glsl. NAME_f64, NAME_dot, NAME_dot_f64 are compiled with these words defined.
+# it asks for DOT or includes matmul.glsl. NAME_f64, NAME_dot, NAME_dot_f64 are compiled with these words defined. With
+# matrix units, where it includes matrix_unit.glsl, those alone: NAME_emulated, NAME_emulated_f64, NAME_khr and so on.
 function(shader_variants out shader)
   set(variants "plain")
   file(STRINGS ${shader} has_exact REGEX "include \"exact.glsl\"")
@@ -36,6 +56,14 @@ function(shader_variants out shader)
   endif()
   if(has_dot)
     list(APPEND variants DOT DOT_F64)
+  endif()
+  file(STRINGS ${shader} has_matrix REGEX "include \"matrix_unit.glsl\"")
+  if(has_matrix)
+    set(variants ${MATRIX_FLAVOURS})
+    if(has_exact)
+      list(TRANSFORM variants APPEND _F64)
+      list(APPEND variants ${MATRIX_FLAVOURS})
+    endif()
   endif()
   set(${out} ${variants} PARENT_SCOPE)
 endfunction()

@@ -28,8 +28,9 @@ struct finding {
     struct device_info info;
     double crossing_us; /* 0: not measured */
     struct device_roofs roofs;
-    double test_s;      /* 0: not tested */
-    char sentence[512]; /* why it cannot be used; "": it can */
+    double test_s;       /* 0: not tested */
+    char no_matrix[512]; /* why its matrix units are not used, if it has been tested */
+    char sentence[512];  /* why it cannot be used; "": it can */
 };
 
 static enum status measure(struct finding *f, struct device *d, struct err *err) {
@@ -49,6 +50,7 @@ static enum status measure(struct finding *f, struct device *d, struct err *err)
             st = shaders_prepare(shaders, (enum qtype)type, err);
     if (st == ST_OK)
         f->test_s = (double)shaders_test_ns(shaders) * 1e-9;
+    snprintf(f->no_matrix, sizeof f->no_matrix, "%s", shaders_why_no_matrix(shaders));
     shaders_close(shaders);
     return st;
 }
@@ -86,14 +88,15 @@ static json_t *to_json(const struct finding *f, size_t number) {
             json_array_append_new(features,
                                   json_string(device_feature_name((enum device_feature)k)));
     return json_pack(
-        "{s:I, s:o, s:o, s:s, s:I, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "number",
-        (json_int_t)number, "name", text(i->name), "driver", text(i->driver), "kind",
+        "{s:I, s:o, s:o, s:s, s:I, s:b, s:o, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
+        "number", (json_int_t)number, "name", text(i->name), "driver", text(i->driver), "kind",
         device_kind_name(i->kind), "memory_bytes", (json_int_t)i->memory_bytes, "unified",
         i->unified, "features", features, "subgroup", (json_int_t)i->subgroup, "vulkan",
         (json_int_t)i->api_version, "crossing_us", measured(f->crossing_us), "read_gbs",
         measured(f->roofs.read_gbs), "int8_gops", measured(f->roofs.int8_gops), "f32_gops",
-        measured(f->roofs.f32_gops), "test_s", measured(f->test_s), "error",
-        f->sentence[0] != '\0' ? text(f->sentence) : json_null());
+        measured(f->roofs.f32_gops), "matrix_gops", measured(f->roofs.matrix_gops),
+        "matrix_error", f->no_matrix[0] != '\0' ? text(f->no_matrix) : json_null(), "test_s",
+        measured(f->test_s), "error", f->sentence[0] != '\0' ? text(f->sentence) : json_null());
 }
 
 static void print(const struct finding *f, size_t number) {
@@ -115,6 +118,11 @@ static void print(const struct finding *f, size_t number) {
     if (f->roofs.read_gbs > 0)
         printf("   reads %.1f GB/s, multiplies %.3f TOP/s of int8 and %.3f of f32\n",
                f->roofs.read_gbs, f->roofs.int8_gops * 1e-3, f->roofs.f32_gops * 1e-3);
+    if (f->roofs.matrix_gops > 0)
+        printf("   multiplies %.3f TOP/s of int8 by matrix units\n",
+               f->roofs.matrix_gops * 1e-3);
+    if (f->no_matrix[0] != '\0')
+        printf("   matrix units are not used: %s\n", f->no_matrix);
     if (f->test_s > 0)
         printf("   computes the processor's bits: tested in %.2f s\n", f->test_s);
     if (f->sentence[0] != '\0')

@@ -116,13 +116,17 @@ static enum status find(struct device *d, const char *name, struct err *err) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static uint32_t name_extensions(const struct physical *p, const char *names[4]) {
+static uint32_t name_extensions(const struct physical *p, const char *names[5]) {
     uint32_t n = 0;
     names[n++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
     if (p->dot_khr)
         names[n++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
     if (p->fma_khr)
         names[n++] = SHADER_FMA_EXTENSION;
+    if (p->info.matrix == DEVICE_MATRIX_KHR)
+        names[n++] = MATRIX_KHR_EXTENSION;
+    if (p->info.matrix == DEVICE_MATRIX_NV)
+        names[n++] = VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME;
     if (p->portability)
         names[n++] = "VK_KHR_portability_subset";
     return n;
@@ -130,10 +134,11 @@ static uint32_t name_extensions(const struct physical *p, const char *names[4]) 
 
 static enum status make_device(struct device *d, struct err *err) {
     static const float priority = 1;
-    const char *names[4];
+    const char *names[5];
     struct feature_chain features;
     physical_features(&d->vk, &d->physical, &features);
     features.base.features.robustBufferAccess = VK_FALSE; /* its checks cost time */
+    features.matrix.robust = VK_FALSE;
     const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
                                            .queueFamilyIndex = d->physical.queue_family,
                                            .queueCount = 1,

@@ -22,21 +22,35 @@ enum device_feature {
     DEVICE_FMA_KHR, /* VK_KHR_shader_fma */
     DEVICE_F64,
     DEVICE_INT64,
-    DEVICE_DOT, /* packed int8 dot products */
+    DEVICE_DOT,    /* packed int8 dot products */
+    DEVICE_MATRIX, /* matrix units that multiply int8 */
     DEVICE_N_FEATURES
 };
-/* "fma", "fma-khr", "f64", "int64", "dot": also the names in LOCKSTEP_DEVICE_WITHOUT, a list with
- * commas of features that are taken as missing. "unified" in it: memory is copied everywhere. */
+/* "fma", "fma-khr", "f64", "int64", "dot", "matrix": also the names in LOCKSTEP_DEVICE_WITHOUT, a
+ * list with commas of features that are taken as missing. "unified" in it: memory is copied
+ * everywhere. */
 const char *device_feature_name(enum device_feature f);
+
+/* How shaders reach matrix units (matrix_unit.glsl). */
+enum device_matrix {
+    DEVICE_MATRIX_NONE,
+    DEVICE_MATRIX_KHR,      /* VK_KHR_cooperative_matrix */
+    DEVICE_MATRIX_NV,       /* VK_NV_cooperative_matrix */
+    DEVICE_MATRIX_EMULATED, /* there are none: for tests */
+    DEVICE_N_MATRIX
+};
 
 struct device_info {
     char name[256], driver[256]; /* as the driver says; the driver's name and version */
     enum device_kind kind;
     bool features[DEVICE_N_FEATURES];
-    uint64_t memory_bytes; /* of the largest heap that is the device's own */
-    bool unified;          /* that heap is the host's memory */
-    uint32_t subgroup;     /* lanes */
-    uint32_t api_version;  /* major * 1000 + minor */
+    enum device_matrix matrix; /* not NONE: features[DEVICE_MATRIX] */
+    uint32_t matrix_columns;   /* of two matrices of 16 rows that are multiplied: 16 or 32 */
+    uint32_t matrix_lanes;     /* that do it together: 16, 32 or 64 */
+    uint64_t memory_bytes;     /* of the largest heap that is the device's own */
+    bool unified;              /* that heap is the host's memory */
+    uint32_t subgroup;         /* lanes */
+    uint32_t api_version;      /* major * 1000 + minor */
     char lacks[128]; /* what a device must have and this one has not; "": it can be opened */
 };
 const char *
@@ -46,6 +60,8 @@ device_kind_name(enum device_kind k); /* "discrete", "integrated", "software", "
  * an open device ends as if the device were lost. LOCKSTEP_DEVICE_PROFILE=apple: the device lacks
  * what those lack, and flushes subnormals where it computes on the processor.
  * LOCKSTEP_DEVICE_PIECE=N: device_max_map() is no more than N pages of 4096 bytes.
+ * LOCKSTEP_DEVICE_MATRIX=16 or 32: the device has matrix units of so many columns, which shaders
+ * emulate.
  * LOCKSTEP_DEVICE_FAULT: */
 enum device_fault_kind {
     DEVICE_FAULT_NONE,
@@ -150,12 +166,14 @@ struct device_counts device_counts(const struct device *d);
 enum status device_crossing(struct device *d, uint64_t *ns, struct err *err);
 
 /* The most that the device could do: it reads its memory, a large block, and does nothing else; it
- * multiplies on registers, int8 as the products of weights do (packed, where it has that), and f32.
+ * multiplies on registers, int8 as the products of weights do (packed, where it has that), and f32;
+ * and int8 by matrix units, where there are any.
  * An operation is half a multiply-add. Takes a tenth of a second or two, and 256 MiB for that time.
  * Nothing may be recorded; it does not count. ST_NO_MEMORY, ST_UNSUPPORTED, ST_PEER_LOST. */
 struct device_roofs {
     double read_gbs;            /* GB/s */
     double int8_gops, f32_gops; /* 10^9 operations/s */
+    double matrix_gops;         /* 0: there are no matrix units */
 };
 enum status device_roofs(struct device *d, struct device_roofs *out, struct err *err);
 

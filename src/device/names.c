@@ -4,7 +4,7 @@
 #include "base/util.h"
 
 const char *device_feature_name(enum device_feature f) {
-    static const char *const names[] = {"fma", "fma-khr", "f64", "int64", "dot"};
+    static const char *const names[] = {"fma", "fma-khr", "f64", "int64", "dot", "matrix"};
     _Static_assert(ARRAY_LEN(names) == DEVICE_N_FEATURES, "one name each");
     return names[f];
 }

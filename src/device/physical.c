@@ -80,14 +80,22 @@ void physical_features(const struct vulkan *v, const struct physical *p,
                 .pNext = &out->v12},
         .v12 = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES},
         .dot = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES},
-        .fma = {.type = SHADER_FMA_FEATURES_TYPE}};
+        .fma = {.type = SHADER_FMA_FEATURES_TYPE},
+        .matrix = {.type =
+                       p->info.matrix == DEVICE_MATRIX_KHR
+                           ? MATRIX_KHR_FEATURES_TYPE
+                           : VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV}};
     void **end = &out->v12.pNext;
     if (p->dot_khr || p->info.api_version >= 1003) {
         *end = &out->dot;
         end = &out->dot.pNext;
     }
-    if (p->fma_khr)
+    if (p->fma_khr) {
         *end = &out->fma;
+        end = &out->fma.next;
+    }
+    if (p->info.matrix == DEVICE_MATRIX_KHR || p->info.matrix == DEVICE_MATRIX_NV)
+        *end = &out->matrix;
     v->GetPhysicalDeviceFeatures2(p->handle, &out->base);
 }
 
@@ -186,6 +194,8 @@ void physical_describe(const struct vulkan *v, VkPhysicalDevice handle, struct p
         out->portability = has(&e, "VK_KHR_portability_subset");
         describe_features(v, out);
         describe_properties(v, out, has(&e, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME));
+        physical_describe_matrix(v, out, has(&e, MATRIX_KHR_EXTENSION),
+                                 has(&e, VK_NV_COOPERATIVE_MATRIX_EXTENSION_NAME));
     }
     mem_free(e.list);
 }

@@ -13,10 +13,31 @@
 extern const uint32_t roof_read_spv[], roof_peak_spv[], roof_peak_dot_spv[];
 extern const size_t roof_read_spv_bytes, roof_peak_spv_bytes, roof_peak_dot_spv_bytes;
 
+#define EXTERN(name)                            \
+    extern const uint32_t roof_matrix_##name[]; \
+    extern const size_t roof_matrix_##name##_bytes;
+EXTERN(khr_spv)
+EXTERN(nv_spv)
+EXTERN(emulated_spv)
+static const struct {
+    const uint32_t *words;
+    const size_t *bytes;
+} matrix_codes[DEVICE_N_MATRIX] = {
+#if defined(LOCKSTEP_HAS_MATRIX_KHR)
+    [DEVICE_MATRIX_KHR] = {roof_matrix_khr_spv, &roof_matrix_khr_spv_bytes},
+#endif
+#if defined(LOCKSTEP_HAS_MATRIX_NV)
+    [DEVICE_MATRIX_NV] = {roof_matrix_nv_spv, &roof_matrix_nv_spv_bytes},
+#endif
+    [DEVICE_MATRIX_EMULATED] = {roof_matrix_emulated_spv, &roof_matrix_emulated_spv_bytes},
+};
+
 #define READ_GROUP 65536u /* bytes that a workgroup reads: roof_read.comp */
 #define LEAST_NS 10000000 /* the way there and back is then less than a hundredth */
 #define MOST_RUNS 4096
+#define PEAK_LANES 256       /* of a workgroup */
 #define PEAK_OPS (256.0 * 8) /* of a workgroup and round: lanes, chains */
+#define MATRIX_CHAINS 4      /* of each subgroup */
 
 /* Larger than a cache, and what a software device reads in a few ms. */
 static size_t read_bytes(const struct device *d) {
@@ -91,6 +112,33 @@ static enum status measure_peak(struct device *d, void *block, uint32_t floats,
     return ST_OK;
 }
 
+/* A driver that does not take the shader: no rate. */
+static enum status measure_matrix(struct device *d, void *block, double *gops,
+                                  struct err *err) {
+    const struct device_info *info = &d->physical.info;
+    const uint32_t constants[18] = {[16] = info->matrix_columns, [17] = info->matrix_lanes};
+    const bool software = info->kind == DEVICE_SOFTWARE;
+    struct device_kernel *k;
+    double ns;
+    const struct {
+        uint64_t to;
+        uint32_t n_rounds;
+        int32_t word;
+    } push = {device_address(d, block), software ? 4 : 1024, 0x01020304};
+    *gops = 0;
+    if (!info->features[DEVICE_MATRIX])
+        return ST_OK;
+    if (device_kernel_make(d, &k, matrix_codes[info->matrix].words,
+                           *matrix_codes[info->matrix].bytes, constants, ARRAY_LEN(constants),
+                           NULL) != ST_OK)
+        return d->lost ? device_is_lost(d, err) : ST_OK;
+    const struct work w = {k, &push, sizeof push, software ? 8 : 4096};
+    TRY(time_one(d, &w, &ns, err));
+    *gops = 2.0 * 16 * 16 * info->matrix_columns * MATRIX_CHAINS *
+            (PEAK_LANES / info->matrix_lanes) * w.groups * push.n_rounds / ns;
+    return ST_OK;
+}
+
 enum status device_roofs(struct device *d, struct device_roofs *out, struct err *err) {
     const size_t bytes = read_bytes(d);
     const struct device_counts counts = d->counts;
@@ -109,6 +157,8 @@ enum status device_roofs(struct device *d, struct device_roofs *out, struct err 
         st = measure_peak(d, block, 0, 8, &out->int8_gops, err);
     if (st == ST_OK)
         st = measure_peak(d, block, 1, 2, &out->f32_gops, err);
+    if (st == ST_OK)
+        st = measure_matrix(d, block, &out->matrix_gops, err);
     if (device_unmap(d, block))
         mem_huge_free(block, bytes);
     d->counts = counts; /* of what others ask for */

@@ -14,7 +14,7 @@
 static const struct {
     const char *name, *without;
     bool flushes;
-} profiles[] = {{"apple", "fma,fma-khr,f64,int64,dot", true}};
+} profiles[] = {{"apple", "fma,fma-khr,f64,int64,dot,matrix", true}};
 
 static const struct {
     const char *name;
@@ -43,6 +43,11 @@ bool device_is_without(const char *feature) {
     size_t i = find_profile();
     return (without != NULL && str_list_has(without, feature)) ||
            (i < ARRAY_LEN(profiles) && str_list_has(profiles[i].without, feature));
+}
+
+uint32_t device_emulated_matrix(void) {
+    const char *text = env_get("LOCKSTEP_DEVICE_MATRIX");
+    return text == NULL ? 0 : str_eq(text, "16") ? 16 : str_eq(text, "32") ? 32 : 0;
 }
 
 static bool is_number(const char *text, unsigned long *out, unsigned long most) {
@@ -88,6 +93,7 @@ static enum status read_fault(struct device_fault *out, struct err *err) {
 
 enum status device_settings(struct device *d, struct err *err) {
     const char *profile = env_get("LOCKSTEP_DEVICE_PROFILE");
+    const char *matrix = env_get("LOCKSTEP_DEVICE_MATRIX");
     const size_t i = find_profile();
     TRY(read_number(&d->timeout_s, "LOCKSTEP_DEVICE_TIMEOUT", "seconds", 86400, err));
     TRY(read_number(&d->lost_after, "LOCKSTEP_DEVICE_LOST_AFTER", "submissions", 1000000000,
@@ -95,6 +101,9 @@ enum status device_settings(struct device *d, struct err *err) {
     TRY(read_number(&d->piece_most, "LOCKSTEP_DEVICE_PIECE", "pages of 4096 bytes", 1000000000,
                     err));
     TRY(read_fault(&d->fault, err));
+    if (matrix != NULL && device_emulated_matrix() == 0)
+        return err_set(err, ST_BAD_INPUT, "LOCKSTEP_DEVICE_MATRIX is %.60s: expected 16 or 32",
+                       matrix);
     if (profile != NULL && i == ARRAY_LEN(profiles))
         return err_set(err, ST_BAD_INPUT, "LOCKSTEP_DEVICE_PROFILE is %.60s: expected apple",
                        profile);

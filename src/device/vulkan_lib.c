@@ -98,6 +98,10 @@ static enum status make(struct vulkan *out, const char *given, struct err *err) 
                        "the Vulkan library has no vk" #name ": it is too old");
     VULKAN_INSTANCE_CALLS(X)
 #undef X
+    v.matrix_khr_shapes =
+        (matrix_khr_shapes)get(v.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+    v.matrix_nv_shapes = (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesNV)get(
+        v.instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesNV");
     *out = v;
     return ST_OK;
 }

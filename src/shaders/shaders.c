@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "kernels/tiles.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PARTIALS_BYTES (SHADERS_PARTIALS * sizeof(float))
@@ -44,6 +45,10 @@ struct device *shaders_device(const struct shaders *s) {
 
 uint64_t shaders_test_ns(const struct shaders *s) {
     return s->test_ns;
+}
+
+const char *shaders_why_no_matrix(const struct shaders *s) {
+    return s->why_no_matrix;
 }
 
 /* The kernels are the device's. */
@@ -112,6 +117,9 @@ EXTERN_PAIR(matmul)
 EXTERN_PAIR(matmul_dot)
 EXTERN_PAIR(matmul_tiles)
 EXTERN_PAIR(matmul_tiles_dot)
+EXTERN_PAIR(matmul_matrix_khr)
+EXTERN_PAIR(matmul_matrix_nv)
+EXTERN_PAIR(matmul_matrix_emulated)
 
 static const struct code codes[SHADER_ATTENTION + 1] = {
     PAIR(act_pack),        PAIR(act_weigh),  PAIR(rmsnorm),
@@ -130,6 +138,16 @@ static const struct code codes[SHADER_ATTENTION + 1] = {
         }                                                                    \
     }
 static const struct code product_code = WITH_DOT(matmul), many_code = WITH_DOT(matmul_tiles);
+
+static const struct code matrix_codes[DEVICE_N_MATRIX] = {
+#if defined(LOCKSTEP_HAS_MATRIX_KHR)
+    [DEVICE_MATRIX_KHR] = PAIR(matmul_matrix_khr),
+#endif
+#if defined(LOCKSTEP_HAS_MATRIX_NV)
+    [DEVICE_MATRIX_NV] = PAIR(matmul_matrix_nv),
+#endif
+    [DEVICE_MATRIX_EMULATED] = PAIR(matmul_matrix_emulated),
+};
 
 /* exact.glsl's FMA */
 enum { FMA_FUSED, FMA_F64, FMA_F32, FMA_FAULT };
@@ -173,7 +191,10 @@ enum {
     C_FIXED,
     C_TOKENS, /* of matmul_tiles.comp: rows and tokens of a lane */
     C_PARTS,
-    C_N
+    C_N,
+    C_MATRIX_COLUMNS = C_N, /* of matmul_matrix.comp alone */
+    C_MATRIX_LANES,
+    C_MATRIX_N
 };
 
 static void product_constants(enum qtype type, enum product p, uint32_t *c) {
@@ -196,18 +217,26 @@ static void product_constants(enum qtype type, enum product p, uint32_t *c) {
     c[C_PARTS] = one ? 32 : 16;
 }
 
-enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
-    BUG_ON(!wmat_type_supported(type));
-    if (s->products[type][0] != NULL)
-        return ST_OK;
+/* The product of many tokens by matrix units. */
+static enum status make_by_matrix(struct shaders *s, struct device_kernel **out,
+                                  uint32_t constants[C_MATRIX_N], struct err *err) {
+    const struct device_info *info = device_info(s->d);
+    constants[C_MATRIX_COLUMNS] = info->matrix_columns;
+    constants[C_MATRIX_LANES] = info->matrix_lanes;
+    return make(s, out, &matrix_codes[info->matrix], "matrix", constants, C_MATRIX_N, err);
+}
+
+static enum status make_products(struct shaders *s, enum qtype type, bool by_matrix,
+                                 struct err *err) {
     struct device_kernel *made[PRODUCT_N];
-    uint64_t begin = clock_ns();
     for (int p = 0; p < PRODUCT_N; p++) {
-        uint32_t constants[C_N];
+        uint32_t constants[C_MATRIX_N];
         product_constants(type, (enum product)p, constants);
         bool many = p == PRODUCT_MANY || p == PRODUCT_FIXED_MANY;
-        enum status st = make(s, &made[p], many ? &many_code : &product_code,
-                              qtype_info(type)->name, constants, C_N, err);
+        enum status st = many && by_matrix
+                             ? make_by_matrix(s, &made[p], constants, err)
+                             : make(s, &made[p], many ? &many_code : &product_code,
+                                    qtype_info(type)->name, constants, C_N, err);
         if (st != ST_OK)
             return st;
     }
@@ -215,6 +244,22 @@ enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err)
     enum status st = shaders_test_products(s, type, err);
     if (st != ST_OK)
         memset(s->products[type], 0, sizeof made);
+    return st;
+}
+
+enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
+    BUG_ON(!wmat_type_supported(type));
+    if (s->products[type][0] != NULL)
+        return ST_OK;
+    uint64_t begin = clock_ns();
+    struct err why;
+    bool by_matrix = device_info(s->d)->features[DEVICE_MATRIX] &&
+                     act_kind_for(type) == ACT_Q8 && s->why_no_matrix[0] == '\0';
+    enum status st = make_products(s, type, by_matrix, by_matrix ? &why : err);
+    if (st != ST_OK && by_matrix) {
+        snprintf(s->why_no_matrix, sizeof s->why_no_matrix, "%s", why.text);
+        st = make_products(s, type, false, err);
+    }
     s->test_ns += clock_ns() - begin;
     return st;
 }

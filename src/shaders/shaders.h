@@ -30,6 +30,9 @@ enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err)
 struct device *shaders_device(const struct shaders *s);
 /* The time that making and testing kernels took. */
 uint64_t shaders_test_ns(const struct shaders *s);
+/* Why products do without the device's matrix units, though it has some: their kernel was not
+ * compiled or failed the self-test. "": they are used. */
+const char *shaders_why_no_matrix(const struct shaders *s);
 
 /* Rows of f32: token t's is at p + t * ld. */
 struct rows {

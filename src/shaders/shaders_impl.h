@@ -29,8 +29,8 @@ enum shader {
 };
 
 /* The products of one weight type: of one token, and of SHADERS_TOKENS together (matmul.comp); of
- * SHADERS_SIDE tokens and as many rows (matmul_tiles.comp). The latter computes whole squares: it
- * is for SHADERS_MANY tokens or more. */
+ * SHADERS_SIDE tokens and as many rows (matmul_tiles.comp, or matmul_matrix.comp). The latter
+ * computes whole squares: it is for SHADERS_MANY tokens or more. */
 #define SHADERS_TOKENS 4
 #define SHADERS_SIDE 64
 #define SHADERS_MANY 24
@@ -50,6 +50,7 @@ struct shaders {
     struct device_kernel *products[QT_N][PRODUCT_N];
     float *partials; /* of attention, [SHADERS_PARTIALS]; the device's own memory */
     uint64_t test_ns;
+    char why_no_matrix[512];
 };
 
 /* Floats: 128 heads of 126 dimensions over 131,072 positions take as many. */
