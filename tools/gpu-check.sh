@@ -166,7 +166,7 @@ bench() { # SECONDS options...
 
 # speed NAME TYPE LAYERS: a line of the table.
 speed() {
-    local name="$1${3:+, $3 layers}, $2" row
+    local name="$1${3:+, $3 layers}, $2${LOCKSTEP_DEVICE_WITHOUT:+, without $LOCKSTEP_DEVICE_WITHOUT}" row
     rm -f "$work/model.gguf"
     if ! within 100 "$program" synth --shape "$1" ${3:+--layers "$3"} --type "$2" "$work/model.gguf" >/dev/null 2>"$work/err" ||
         ! bench 120 -r 3 -p "${PROMPT:-2048}" -n "${GENERATE:-128}" --chunk 2048 --device "$device"; then
@@ -189,6 +189,7 @@ for type in ${TYPES:-q8_0 q4_K f16 q4_0}; do
     [ "$mixture" = - ] || speed "$mixture" q4_K "${MIXTURE_LAYERS:-12}"
     mixture=-
 done
+if grep -q '^ *features:.* matrix' "$report"; then LOCKSTEP_DEVICE_WITHOUT=matrix speed "$shape" q8_0 "${LAYERS:-}"; fi
 
 # ---- summary -------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ import json, sys
 for number, d in enumerate(json.load(open(sys.argv[1]))):
     assert d["number"] == number and d["name"] and d["memory_bytes"] > 0, d
     assert d["kind"] in ("discrete", "integrated", "software", "other"), d
-    assert set(d["features"]) <= {"fma", "fma-khr", "f64", "int64", "dot"}, d
+    assert set(d["features"]) <= {"fma", "fma-khr", "f64", "int64", "dot", "matrix"}, d
     assert d["error"] is not None or d["vulkan"] >= 1002, d
 EOF
 if grep -q '"error": null' "$work/out"; then

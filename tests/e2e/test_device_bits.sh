@@ -91,6 +91,7 @@ for name in qwen3moe llama4 gpt-oss-mxfp4 deepseek2-v3 nemotron_h_moe; do
     [ -e "$model" ] || continue
     rm -f "$name".f16.ref
     compare "$model" "${layouts[0]}" f16 512 unified
+    LOCKSTEP_DEVICE_MATRIX=32 compare "$model" "${layouts[0]}" f16 512 "" # what matrix units would compute
     compare "$model" "${layouts[0]}" f16 60 fma,f64
     compare "$model" "${layouts[1]}" f16 512 unified
     compare "$model" "--experts cpu --split 1,1,1 --device cpu,D,cpu" f16 512 ""

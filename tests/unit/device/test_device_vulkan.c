@@ -140,7 +140,7 @@ static void assert_lacks_all_features(const struct device *d) {
 
 static void features_can_be_taken_away(void **state) {
     (void)state;
-    setenv("LOCKSTEP_DEVICE_WITHOUT", "fma,fma-khr,f64,int64,dot,unified", 1);
+    setenv("LOCKSTEP_DEVICE_WITHOUT", "fma,fma-khr,f64,int64,dot,matrix,unified", 1);
     struct device *d = open_device(name);
     unsetenv("LOCKSTEP_DEVICE_WITHOUT");
     assert_lacks_all_features(d);
@@ -162,6 +162,7 @@ static void wrong_settings_are_refused(void **state) {
                     {"LOCKSTEP_DEVICE_FAULT",
                      {"rounding", "fm", "flush:1", "memory", "memory:", "memory:0", "open:-1",
                       "hang:1s", "hang: 1", "memory:x", "division ", ":"}},
+                    {"LOCKSTEP_DEVICE_MATRIX", {"8", "on", "32 "}},
                     {"LOCKSTEP_DEVICE_PROFILE", {"apples"}}};
     const char *profile = env_get("LOCKSTEP_DEVICE_PROFILE");
     (void)state;
@@ -545,6 +546,21 @@ static enum status run_slowly(struct device *d, const struct device_kernel *k,
     return device_finish(d, err);
 }
 
+static void emulated_matrix_units_are_measured(void **state) {
+    (void)state;
+    setenv("LOCKSTEP_DEVICE_MATRIX", "16", 1);
+    struct device *d = open_device(name);
+    unsetenv("LOCKSTEP_DEVICE_MATRIX");
+    struct device_roofs roofs = {0};
+    struct err err;
+    assert_int_equal(device_roofs(d, &roofs, &err), ST_OK);
+    assert_true(device_info(d)->features[DEVICE_MATRIX] ==
+                (env_get("LOCKSTEP_DEVICE_PROFILE") == NULL));
+    assert_true((roofs.matrix_gops > 1e-4) == device_info(d)->features[DEVICE_MATRIX]);
+    assert_true(roofs.matrix_gops < 1e8);
+    device_close(d);
+}
+
 /* Whatever they are: more than nothing, and less than the best there is. */
 static void roofs_are_measured(void **state) {
     struct device *d = open_device(name);
@@ -556,6 +572,7 @@ static void roofs_are_measured(void **state) {
     assert_true(roofs.read_gbs > 1e-3 && roofs.read_gbs < 1e5);
     assert_true(roofs.int8_gops > 1e-3 && roofs.int8_gops < 1e8);
     assert_true(roofs.f32_gops > 1e-3 && roofs.f32_gops < 1e7);
+    assert_true((roofs.matrix_gops > 0) == device_info(d)->features[DEVICE_MATRIX]);
     assert_int_equal(device_counts(d).submissions, before.submissions); /* it does not count */
     assert_false(device_has_work(d));
     device_close(d);
@@ -652,6 +669,7 @@ int main(void) {
 #endif
         cmocka_unit_test(a_crossing_takes_some_time),
         cmocka_unit_test(roofs_are_measured),
+        cmocka_unit_test(emulated_matrix_units_are_measured),
         cmocka_unit_test(a_device_that_does_not_answer_is_lost),
 #endif
     };
