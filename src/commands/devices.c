@@ -48,6 +48,9 @@ static enum status measure(struct finding *f, struct device *d, struct err *err)
     for (int type = 0; type < QT_N && st == ST_OK; type++)
         if (wmat_type_supported((enum qtype)type))
             st = shaders_prepare(shaders, (enum qtype)type, err);
+    for (int type = 0; type < KV_N_TYPES; type++)
+        for (uint32_t group = 1; group <= SHADERS_HEADS_MOST && st == ST_OK; group++)
+            st = shaders_prepare_attention(shaders, (enum kv_type)type, group, err);
     if (st == ST_OK)
         f->test_s = (double)shaders_test_ns(shaders) * 1e-9;
     snprintf(f->no_matrix, sizeof f->no_matrix, "%s", shaders_why_no_matrix(shaders));

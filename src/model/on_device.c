@@ -239,6 +239,9 @@ enum status device_share_memory(struct model *m, struct err *err) {
     for (int type = 0; type < QT_N; type++)
         if (m->w.has_type[type])
             TRY(shaders_prepare(m->shaders, (enum qtype)type, err));
+    for (uint32_t i = 0; i < m->hp->n_attn; i++)
+        TRY(shaders_prepare_attention(m->shaders, m->cfg.kv_type,
+                                      m->hp->attn[i].n_heads / m->hp->attn[i].n_kv_heads, err));
     TRY(share_pieces(m, m->w.block, &m->w.matrices, place, "matrices", err));
     TRY(share_pieces(m, m->w.block + m->w.matrix_bytes, &m->w.others, DEVICE_MIRROR,
                      "other weights", err));

@@ -1,22 +1,29 @@
-/* attention.comp: attention() of kernels.h. A workgroup has a head of a token. Within a span:
- * positions side by side for the logits and their weights, 16 lanes for the sum of these,
+/* attention.comp: attention() of kernels.h. A workgroup has a few heads of a token that read the
+ * same kv head, so that each key and value is read and decoded once for all of them. Within a span:
+ * positions side by side for the logits and their weights, 16 lanes for the sum of a head's,
  * dimensions side by side for the values. The spans' partials are merged in order; or a
- * workgroup has one span of a head, and attention_merge.comp merges them. */
+ * workgroup has one span of its heads, and attention_merge.comp merges them. */
 #version 460
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 #include "exact.glsl"
 layout(constant_id = 2) const uint TYPE = 0;
 #define F16 0u /* enum kv_type */
 #define F32 1u
 #define Q8_0 2u
+layout(constant_id = 3) const uint HEADS = 1; /* of a workgroup at most */
 #include "attention.glsl"
 
-shared float logits[SPAN];
-shared float sums[16];
-shared float largest[LANES];
+/* Of each head: [HEADS, SPAN], [HEADS, 16], [HEADS, LANES]. */
+shared float logits[HEADS * SPAN]; /* and then weights */
+shared float sums[HEADS * 16u];
+shared float largest[HEADS * LANES];
 
+uint first_head, n_heads; /* this workgroup's, of the rank's */
 uint kv_head;
 uint first_page;
+partial spans[HEADS]; /* of the span at hand */
+partial all[HEADS];
 
 uint half_at(uvec2 base, uint i) {
     return Words(base).at[i / 2u] >> 16u * (i & 1u) & 0xffffu;
@@ -34,7 +41,14 @@ uvec2 head_of(uint pos) {
     return further(Pairs(p.pages).at[first_page + pos / PAGE], kv_head, p.head_bytes);
 }
 
-float logit(Floats q, uint pos) {
+float scaled(float dot_) {
+    float x = mul_(dot_, p.scale);
+    return p.softcap != 0.0 ? mul_(p.softcap, tanh_(div_(x, p.softcap))) : x;
+}
+
+/* Of a position for each head, to logits [i]. Where there are fewer heads, the last one's also
+ * stands for those that are not there. */
+void logits_of(Floats q, uint pos, uint i) {
     uvec2 base = head_of(pos), scales = add64(base, uvec2(p.k_scales, 0u));
     uint slot = pos % PAGE, padded = (p.k_dim + 15u) / 16u * 16u;
     bool latent = p.latent != 0u;
@@ -42,11 +56,16 @@ float logit(Floats q, uint pos) {
     uint at = latent ? slot * padded : slot / 16u * p.k_dim * 16u + slot % 16u;
     uint scale = latent ? slot * n_blocks : slot / 16u * n_blocks * 16u + slot % 16u;
     uint next = latent ? 1u : 16u;
-    float dot_ = 0.0;
-    for (uint d = 0u; d < p.k_dim; d++)
-        dot_ = fma_(q.at[d], cached(base, at + d * next, scales, scale + d / 32u * next), dot_);
-    float x = mul_(dot_, p.scale);
-    return p.softcap != 0.0 ? mul_(p.softcap, tanh_(div_(x, p.softcap))) : x;
+    float dots[HEADS];
+    [[unroll]] for (uint h = 0u; h < HEADS; h++) dots[h] = 0.0;
+    for (uint d = 0u; d < p.k_dim; d++) {
+        float key = cached(base, at + d * next, scales, scale + d / 32u * next);
+        [[unroll]] for (uint h = 0u; h < HEADS; h++)
+            dots[h] = fma_(q.at[min(h, n_heads - 1u) * p.q_stride + d], key, dots[h]);
+    }
+    [[unroll]] for (uint h = 0u; h < HEADS; h++) logits[h * SPAN + i] = dots[h];
+    [[dont_unroll]] for (uint h = 0u; h < HEADS; h++)
+        logits[h * SPAN + i] = scaled(logits[h * SPAN + i]);
 }
 
 float value(uint pos, uint d) {
@@ -56,56 +75,68 @@ float value(uint pos, uint d) {
                   slot * ((n + 31u) / 32u) + d / 32u);
 }
 
-/* Of logits [0, n) that are not NaN. */
-float largest_logit(uint n) {
-    float m = -INF;
-    for (uint i = lane; i < n; i += LANES)
-        m = !is_nan(logits[i]) && logits[i] > m ? logits[i] : m;
-    largest[lane] = m;
+/* largest[h * LANES]: of a head's logits [0, n) that are not NaN. */
+void find_largest(uint n) {
+    [[dont_unroll]] for (uint h = 0u; h < HEADS; h++) {
+        float m = -INF;
+        for (uint i = lane; i < n; i += LANES) {
+            float x = logits[h * SPAN + i];
+            m = !is_nan(x) && x > m ? x : m;
+        }
+        largest[h * LANES + lane] = m;
+    }
     barrier();
     for (uint half_ = LANES / 2u; half_ >= 1u; half_ /= 2u) {
-        if (lane < half_) largest[lane] = max(largest[lane], largest[lane + half_]);
+        if (lane < half_)
+            [[unroll]] for (uint i = lane; i < HEADS * LANES; i += LANES)
+                largest[i] = max(largest[i], largest[i + half_]);
         barrier();
     }
-    return largest[0];
 }
 
-/* Of the weights of positions [begin, end), by 16 lanes and the tree. */
-float sum_of_weights(uint begin, uint end) {
-    if (lane < 16u) {
+/* sums[h * 16]: of a head's weights of positions [begin, end), by 16 lanes and the tree. */
+void sum_weights(uint begin, uint end) {
+    uint h = lane / 16u, of = lane % 16u;
+    if (h < HEADS) {
         float sum = 0.0;
-        for (uint pos = begin + (lane + 16u - begin % 16u) % 16u; pos < end; pos += 16u)
-            sum = add_(sum, logits[pos - begin]);
+        for (uint pos = begin + (of + 16u - begin % 16u) % 16u; pos < end; pos += 16u)
+            sum = add_(sum, logits[h * SPAN + pos - begin]);
         sums[lane] = sum;
     }
     barrier();
     for (uint half_ = 8u; half_ >= 1u; half_ /= 2u) {
-        if (lane < half_) sums[lane] = add_(sums[lane], sums[lane + half_]);
+        if (h < HEADS && of < half_) sums[lane] = add_(sums[lane], sums[lane + half_]);
         barrier();
     }
-    return sums[0];
 }
 
-/* The softmax partial of positions [begin, end) of a span. */
-partial partial_of(Floats q, uint begin, uint end) {
-    partial r;
+/* The softmax partials of positions [begin, end) of a span. */
+void partials_of(Floats q, uint begin, uint end) {
     barrier(); /* the span before this one is read */
-    for (uint pos = begin + lane; pos < end; pos += LANES) logits[pos - begin] = logit(q, pos);
+    for (uint pos = begin + lane; pos < end; pos += LANES) logits_of(q, pos, pos - begin);
     barrier();
-    r.m = largest_logit(end - begin);
-    for (uint i = lane; i < end - begin; i += LANES)
-        logits[i] = attn_weight(add_(logits[i], -r.m));
+    find_largest(end - begin);
+    [[dont_unroll]] for (uint h = 0u; h < HEADS; h++)
+        for (uint i = h * SPAN + lane; i < h * SPAN + end - begin; i += LANES)
+            logits[i] = attn_weight(add_(logits[i], -largest[h * LANES]));
     barrier();
-    r.l = sum_of_weights(begin, end);
+    sum_weights(begin, end);
     for (uint i = 0u; i < DIMS; i++) {
-        float sum = 0.0;
+        float o[HEADS];
         uint d = i * LANES + lane;
+        [[unroll]] for (uint h = 0u; h < HEADS; h++) o[h] = 0.0;
         if (d < p.v_dim)
-            for (uint pos = begin; pos < end; pos++)
-                sum = fma_(logits[pos - begin], value(pos, d), sum);
-        r.o[i] = tidy_(sum);
+            for (uint pos = begin; pos < end; pos++) {
+                float v = value(pos, d);
+                [[unroll]] for (uint h = 0u; h < HEADS; h++)
+                    o[h] = fma_(logits[h * SPAN + pos - begin], v, o[h]);
+            }
+        [[unroll]] for (uint h = 0u; h < HEADS; h++) spans[h].o[i] = tidy_(o[h]);
     }
-    return r;
+    [[unroll]] for (uint h = 0u; h < HEADS; h++) {
+        spans[h].m = largest[h * LANES];
+        spans[h].l = sums[h * 16u];
+    }
 }
 
 void write_partial(uint span, partial r) {
@@ -118,26 +149,49 @@ void write_partial(uint span, partial r) {
         if (i * LANES + lane < p.v_dim) to.at[2u + i * LANES + lane] = r.o[i];
 }
 
+/* A kv head's heads in order, HEADS at a time: those of this workgroup that the rank has. */
+void take_heads() {
+    uint parts = (p.group + HEADS - 1u) / HEADS, kv = p.first_head / p.group;
+    uint part = p.first_head % p.group / HEADS + gl_WorkGroupID.x;
+    kv += part / parts;
+    uint begin = kv * p.group + part % parts * HEADS;
+    uint end = min(min(begin + HEADS, (kv + 1u) * p.group), p.first_head + p.n_heads);
+    begin = max(begin, p.first_head);
+    kv_head = kv - p.first_kv;
+    first_head = begin - p.first_head;
+    n_heads = end - begin;
+}
+
+/* The span is taken: its partials go to memory, or to those of all spans. */
+void end_span(uint span, bool all_spans, bool first) {
+    [[dont_unroll]] for (uint h = 0u; h < n_heads; h++) {
+        head = first_head + h;
+        if (!all_spans) write_partial(span, spans[h]);
+        else if (first) all[h] = spans[h];
+        else all[h] = merged(all[h], spans[h].m, spans[h].l, spans[h].o);
+    }
+}
+
 void main() {
-    head = gl_WorkGroupID.x;
     token = gl_WorkGroupID.y;
     lane = gl_LocalInvocationID.x;
-    kv_head = (p.first_head + head) / p.group - p.first_kv;
+    take_heads();
     Words query = Words(further(p.queries, token, 16u)); /* struct shaders_query */
     first_page = query.at[0];
     uint begin = query.at[1], end = query.at[2];
-    Floats q = Floats(further(further(p.q, token * 4u, p.ldq), head * 4u, p.q_stride));
+    Floats q = Floats(further(further(p.q, token * 4u, p.ldq), first_head * 4u, p.q_stride));
     bool all_spans = p.partials == uvec2(0u), first = true;
-    partial all = nothing();
+    [[dont_unroll]] for (uint h = 0u; h < HEADS; h++) all[h] = nothing();
     uint span = all_spans ? begin / SPAN : gl_WorkGroupID.z;
     uint span_end = all_spans ? (end + SPAN - 1u) / SPAN : span + 1u;
     for (; span < span_end && span * SPAN < end; span++) {
         if ((span + 1u) * SPAN <= begin) continue; /* a span of no position, of all lanes alike */
-        partial r = partial_of(q, max(begin, span * SPAN), min(end, (span + 1u) * SPAN));
-        if (!all_spans) write_partial(span, r);
-        else if (first) all = r;
-        else all = merged(all, r.m, r.l, r.o);
+        partials_of(q, max(begin, span * SPAN), min(end, (span + 1u) * SPAN));
+        end_span(span, all_spans, first);
         first = false;
     }
-    if (all_spans) write_result(all);
+    [[dont_unroll]] for (uint h = 0u; all_spans && h < n_heads; h++) {
+        head = first_head + h;
+        write_result(all[h]);
+    }
 }

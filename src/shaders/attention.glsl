@@ -15,6 +15,7 @@ layout(push_constant) uniform P {
     uint head_bytes, k_scales, v, v_scales;
     uint n_spans;
     float scale, softcap;
+    uint n_heads;
 } p;
 
 uint lane, head, token;
@@ -57,6 +58,6 @@ void write_result(partial all) {
 }
 
 Floats partial_at(uint span) {
-    uint i = (token * gl_NumWorkGroups.x + head) * p.n_spans + span;
+    uint i = (token * p.n_heads + head) * p.n_spans + span;
     return Floats(further(p.partials, i * 4u, p.v_dim + 2u));
 }

@@ -583,10 +583,19 @@ void shaders_kv_store(struct shaders *s, const struct kv_shape *shape, struct ro
         store_part(s, shape, false, v, shape->v_dim, l.v, l.v_scales, pages, slots, n_tokens);
 }
 
+/* Workgroups of a token and a span, of up to `together` heads of a kv head (attention.comp). */
+static uint32_t workgroups(const struct shaders_attention *a, uint32_t together) {
+    const uint32_t parts = (uint32_t)div_up(a->group, together), first = a->first_head,
+                   last = first + a->n_heads - 1;
+    return a->n_heads == 0 ? 0
+                           : (last / a->group * parts + last % a->group / together) -
+                                 (first / a->group * parts + first % a->group / together) + 1;
+}
+
 /* Spans side by side where one token or a few have too few heads to keep a device busy, and
- * there is space for the partials; 0: a workgroup takes all spans of a head. */
+ * there is space for the partials; 0: a workgroup takes all spans of its heads. */
 static uint32_t spans_side_by_side(const struct shaders_attention *a) {
-    enum { ENOUGH = 1024 }; /* workgroups */
+    enum { ENOUGH = 1024 };
     size_t n_spans = div_up(a->max_end, ATTN_SPAN), heads = (size_t)a->n_heads * a->n_tokens;
     if (n_spans < 2 || heads >= ENOUGH ||
         heads * n_spans > SHADERS_PARTIALS / (a->shape->v_dim + 2))
@@ -594,17 +603,35 @@ static uint32_t spans_side_by_side(const struct shaders_attention *a) {
     return (uint32_t)n_spans;
 }
 
+uint32_t shaders_heads_together(uint32_t group) {
+    return (uint32_t)div_up(group, div_up(group, SHADERS_HEADS_MOST));
+}
+
+/* Few workgroups leave parts of a device idle, and none waits for the cache: then each has one
+ * head. A software device has few processors. */
+static uint32_t heads_together(const struct shaders *s, const struct shaders_attention *a) {
+    const size_t enough = device_info(s->d)->kind == DEVICE_SOFTWARE ? 8 : 128,
+                 n_spans = MAX(spans_side_by_side(a), 1u);
+    const uint32_t together = shaders_heads_together(a->group);
+    return workgroups(a, together) * a->n_tokens * n_spans >= enough ? together : 1;
+}
+
 void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
+    shaders_attention_by(s, a, heads_together(s, a));
+}
+
+void shaders_attention_by(struct shaders *s, const struct shaders_attention *a,
+                          uint32_t together) {
     const struct kv_layout l = kv_layout(a->shape);
     const uint32_t n_spans = spans_side_by_side(a);
-    const int shader = SHADER_ATTENTION + (int)a->shape->type;
-    BUG_ON(a->shape->v_dim > 1024);
+    const struct device_kernel *k = s->attention[a->shape->type][together - 1];
+    BUG_ON(k == NULL || a->shape->v_dim > 1024); /* shaders_prepare_attention() */
     struct {
         uint64_t queries, pages, q, out, sinks, partials;
         uint32_t ldq, q_stride, ld_out, out_stride, first_head, group, first_kv;
         uint32_t k_dim, v_dim, latent, head_bytes, k_scales, v, v_scales, n_spans;
         float scale, softcap;
-        uint32_t unused;
+        uint32_t n_heads;
     } push = {at(s, a->queries), at(s, a->pages), at(s, a->q.p),
               at(s, a->out.p),   at(s, a->sinks), n_spans != 0 ? at(s, s->partials) : 0,
               ld(a->q.ld),       ld(a->q_stride), ld(a->out.ld),
@@ -612,14 +639,14 @@ void shaders_attention(struct shaders *s, const struct shaders_attention *a) {
               a->first_kv,       a->shape->k_dim, a->shape->v_dim,
               a->shape->latent,  ld(l.bytes),     ld(l.k_scales),
               ld(l.v),           ld(l.v_scales),  n_spans,
-              a->scale,          a->softcap,      0};
+              a->scale,          a->softcap,      a->n_heads};
     _Static_assert(sizeof push <= 128, "push constants");
     touches_floats(s, a->q.p, (size_t)a->n_heads * a->shape->k_dim, a->n_tokens);
     touches_floats(s, a->out.p, (size_t)a->n_heads * a->shape->v_dim, a->n_tokens);
     touches_floats(s, a->sinks, a->n_heads, 1);
     touches(s, a->queries, 1, sizeof *a->queries, a->n_tokens);
     touches(s, a->pages, div_up(a->max_end, KV_PAGE), sizeof *a->pages, 1);
-    device_run(s->d, s->kernels[shader], &push, sizeof push, a->n_heads, a->n_tokens,
+    device_run(s->d, k, &push, sizeof push, workgroups(a, together), a->n_tokens,
                n_spans != 0 ? n_spans : 1);
     if (n_spans != 0)
         RUN(s, SHADER_ATTENTION_MERGE, push, a->n_heads, a->n_tokens);

@@ -468,7 +468,7 @@ static enum status test_chosen_biases(struct test *t, struct err *err) {
 
 /* ---- the cache, attention ---------------------------------------------------------------- */
 
-enum { KV_HEADS = 2, HEADS = 4, POSITIONS = ATTN_SPAN + 40, PAGES = POSITIONS / KV_PAGE + 1 };
+enum { KV_HEADS = 2, POSITIONS = ATTN_SPAN + 40, PAGES = POSITIONS / KV_PAGE + 1 };
 
 /* Some positions by the device, and all of them by the definition. */
 static uint8_t *test_store(struct test *t, const struct kv_shape *shape) {
@@ -501,17 +501,18 @@ static uint8_t *test_store(struct test *t, const struct kv_shape *shape) {
     return pages;
 }
 
-static enum status test_attention(struct test *t, struct kv_shape shape, float softcap,
-                                  struct err *err) {
-    test_begin(t, shader_name((enum shader)(SHADER_ATTENTION + (int)shape.type)));
+static enum status test_attention(struct test *t, struct kv_shape shape, uint32_t group,
+                                  float softcap, struct err *err) {
+    const uint32_t n_heads = KV_HEADS * group;
+    test_begin(t, shaders_attention_name(shape.type));
     const uint8_t *pages = test_store(t, &shape), *page[PAGES];
     uint64_t *address = take(t, PAGES * sizeof *address);
-    float *q = take(t, HEADS * shape.k_dim * sizeof *q),
-          *sinks = take(t, HEADS * sizeof *sinks);
-    samples_mild(q, HEADS * shape.k_dim, 92);
-    samples_mild(sinks, HEADS, 93);
-    float *got = take(t, HEADS * shape.v_dim * sizeof *got);
-    float *want = take(t, HEADS * shape.v_dim * sizeof *want);
+    float *q = take(t, n_heads * shape.k_dim * sizeof *q),
+          *sinks = take(t, n_heads * sizeof *sinks);
+    samples_mild(q, n_heads * shape.k_dim, 92);
+    samples_mild(sinks, n_heads, 93);
+    float *got = take(t, n_heads * shape.v_dim * sizeof *got);
+    float *want = take(t, n_heads * shape.v_dim * sizeof *want);
     float *scratch = take(t, attn_scratch_floats(&shape) * sizeof *scratch);
     struct shaders_query *query = take(t, sizeof *query);
     *query = (struct shaders_query){.begin = 5, .end = POSITIONS};
@@ -520,11 +521,11 @@ static enum status test_attention(struct test *t, struct kv_shape shape, float s
         address[i] = device_address(t->s->d, page[i]);
     }
     sinks[1] = -INFINITY;
-    for (uint32_t h = 0; h < HEADS; h++) {
+    for (uint32_t h = 0; h < n_heads; h++) {
         struct attn_query one = {q + h * shape.k_dim, want + h * shape.v_dim, query->begin,
                                  query->end, sinks[h]};
         t->definition->attention(&(struct attn_args){.shape = &shape,
-                                                     .kv_head = h / 2,
+                                                     .kv_head = h / group,
                                                      .pages = page,
                                                      .n_queries = 1,
                                                      .queries = &one,
@@ -532,22 +533,23 @@ static enum status test_attention(struct test *t, struct kv_shape shape, float s
                                                      .softcap = softcap,
                                                      .scratch = scratch});
     }
-    shaders_attention(t->s,
-                      &(struct shaders_attention){.shape = &shape,
-                                                  .queries = query,
-                                                  .pages = address,
-                                                  .n_tokens = 1,
-                                                  .n_heads = HEADS,
-                                                  .group = 2,
-                                                  .q = {q, HEADS * shape.k_dim},
-                                                  .out = {got, HEADS * shape.v_dim},
-                                                  .q_stride = shape.k_dim,
-                                                  .out_stride = shape.v_dim,
-                                                  .sinks = sinks,
-                                                  .scale = 0.3f,
-                                                  .softcap = softcap,
-                                                  .max_end = shape.latent ? 0 : POSITIONS});
-    expect_floats(t, got, want, HEADS * shape.v_dim);
+    shaders_attention_by(t->s,
+                         &(struct shaders_attention){.shape = &shape,
+                                                     .queries = query,
+                                                     .pages = address,
+                                                     .n_tokens = 1,
+                                                     .n_heads = n_heads,
+                                                     .group = group,
+                                                     .q = {q, n_heads * shape.k_dim},
+                                                     .out = {got, n_heads * shape.v_dim},
+                                                     .q_stride = shape.k_dim,
+                                                     .out_stride = shape.v_dim,
+                                                     .sinks = sinks,
+                                                     .scale = 0.3f,
+                                                     .softcap = softcap,
+                                                     .max_end = shape.latent ? 0 : POSITIONS},
+                         group);
+    expect_floats(t, got, want, n_heads * shape.v_dim);
     return test_end(t, err);
 }
 
@@ -584,13 +586,21 @@ enum status shaders_test(struct shaders *s, struct err *err) {
         return st;
     for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(tests); i++)
         st = tests[i](&t, err);
-    for (int type = 0; st == ST_OK && type < KV_N_TYPES; type++) {
-        struct kv_shape shape = {
-            .type = (enum kv_type)type, .n_kv_heads = KV_HEADS, .k_dim = 40, .v_dim = 24};
-        st = test_attention(&t, shape, type == KV_F32 ? 5.0f : 0.0f, err);
-        shape.latent = true;
-        if (st == ST_OK)
-            st = test_attention(&t, shape, 0.0f, err);
+    close_memory(&t);
+    return st;
+}
+
+enum status shaders_test_attention(struct shaders *s, enum kv_type type, uint32_t together,
+                                   struct err *err) {
+    struct kv_shape shape = {.type = type, .n_kv_heads = KV_HEADS, .k_dim = 40, .v_dim = 24};
+    struct test t;
+    enum status st = open_memory(&t, s, err);
+    if (st != ST_OK)
+        return st;
+    for (int i = 0; st == ST_OK && i < (together > 1 ? 4 : 2); i++) {
+        shape.latent = i % 2 == 1;
+        st = test_attention(&t, shape, i < 2 ? 1 : together,
+                            type == KV_F32 && i % 2 == 0 ? 5.0f : 0.0f, err);
     }
     close_memory(&t);
     return st;

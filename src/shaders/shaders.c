@@ -30,13 +30,16 @@ static const char *const names[SHADER_N] = {
     [SHADER_RECURRENT_GATES] = "gates of a recurrence",
     [SHADER_RECURRENCE] = "recurrence",
     [SHADER_ATTENTION_MERGE] = "attention_merge",
-    [SHADER_ATTENTION + KV_F16] = "attention f16",
-    [SHADER_ATTENTION + KV_F32] = "attention f32",
-    [SHADER_ATTENTION + KV_Q8_0] = "attention q8_0",
 };
 
 const char *shader_name(enum shader s) {
     return names[s];
+}
+
+const char *shaders_attention_name(enum kv_type type) {
+    static const char *const of[KV_N_TYPES] = {
+        [KV_F16] = "attention f16", [KV_F32] = "attention f32", [KV_Q8_0] = "attention q8_0"};
+    return of[type];
 }
 
 struct device *shaders_device(const struct shaders *s) {
@@ -71,6 +74,12 @@ enum status shaders_open(struct shaders **out, struct device *d, struct err *err
 
 enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err) {
     (void)type;
+    return shaders_open(&s, NULL, err);
+}
+
+enum status shaders_prepare_attention(struct shaders *s, enum kv_type type, uint32_t group,
+                                      struct err *err) {
+    (void)type, (void)group;
     return shaders_open(&s, NULL, err);
 }
 
@@ -121,15 +130,15 @@ EXTERN_PAIR(matmul_matrix_khr)
 EXTERN_PAIR(matmul_matrix_nv)
 EXTERN_PAIR(matmul_matrix_emulated)
 
-static const struct code codes[SHADER_ATTENTION + 1] = {
+static const struct code codes[SHADER_N] = {
     PAIR(act_pack),        PAIR(act_weigh),  PAIR(rmsnorm),
     PAIR(vector),          PAIR(copy),       PAIR(rope),
     PAIR(activate),        PAIR(kv_store),   PAIR(heads),
     PAIR(lanes16),         PAIR(row_norm),   PAIR(route),
     PAIR(chosen),          PAIR(group),      PAIR(conv),
     PAIR(recurrent_gates), PAIR(recurrence), PAIR(attention_merge),
-    PAIR(attention),
 };
+static const struct code attention_code = PAIR(attention);
 #define WITH_DOT(name)                                                       \
     {                                                                        \
         {name##_spv, name##_f64_spv, name##_dot_spv, name##_dot_f64_spv}, {  \
@@ -264,6 +273,35 @@ enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err)
     return st;
 }
 
+/* ---- attention --------------------------------------------------------------------------- */
+
+static enum status make_attention(struct shaders *s, enum kv_type type, uint32_t together,
+                                  struct err *err) {
+    struct device_kernel **k = &s->attention[type][together - 1];
+    uint32_t constants[] = {0, 0, type, together}; /* attention.comp's TYPE, HEADS */
+    return *k != NULL ? ST_OK
+                      : make(s, k, &attention_code, shaders_attention_name(type), constants,
+                             ARRAY_LEN(constants), err);
+}
+
+enum status shaders_prepare_attention(struct shaders *s, enum kv_type type, uint32_t group,
+                                      struct err *err) {
+    const uint32_t together = shaders_heads_together(group);
+    struct device_kernel **const of = s->attention[type];
+    if (of[together - 1] != NULL)
+        return ST_OK;
+    const uint64_t begin = clock_ns();
+    enum status st = make_attention(s, type, 1, err);
+    if (st == ST_OK)
+        st = make_attention(s, type, together, err);
+    if (st == ST_OK)
+        st = shaders_test_attention(s, type, together, err);
+    if (st != ST_OK)
+        of[0] = of[together - 1] = NULL;
+    s->test_ns += clock_ns() - begin;
+    return st;
+}
+
 /* ---- open -------------------------------------------------------------------------------- */
 
 bool shaders_built(void) {
@@ -272,10 +310,9 @@ bool shaders_built(void) {
 
 static enum status make_all(struct shaders *s, struct err *err) {
     for (int i = 0; i < SHADER_N; i++) {
-        uint32_t constants[3] = {0, 0, (uint32_t)(i - SHADER_ATTENTION)};
-        bool attention = i >= SHADER_ATTENTION;
-        enum status st = make(s, &s->kernels[i], &codes[attention ? SHADER_ATTENTION : i],
-                              names[i], constants, attention ? 3 : 2, err);
+        uint32_t constants[] = {0, 0};
+        enum status st =
+            make(s, &s->kernels[i], &codes[i], names[i], constants, ARRAY_LEN(constants), err);
         if (st != ST_OK)
             return st;
     }

@@ -5,7 +5,7 @@
  * point to is laid out as kernels.h says: the same tiles, activations and cache pages. Every
  * function here takes whole rows of several tokens, where kernels.h has a vector.
  *
- * shaders_open() and shaders_prepare() compare every kernel with the scalar definition on
+ * shaders_open() and shaders_prepare...() compare every kernel with the scalar definition on
  * numbers that include the corners, so that a device whose arithmetic differs is never used. */
 #ifndef LOCKSTEP_SHADERS_SHADERS_H
 #define LOCKSTEP_SHADERS_SHADERS_H
@@ -27,6 +27,13 @@ void shaders_close(struct shaders *s);
 /* Makes and tests the products of weights of this type, which takes the driver a while: before
  * the first product of such a matrix. Again: nothing. Fails as shaders_open(). */
 enum status shaders_prepare(struct shaders *s, enum qtype type, struct err *err);
+/* The same of attention to a cache of this type, where so many query heads share a kv head: before
+ * the first shaders_attention() of such heads. Groups of 1 to SHADERS_HEADS_MOST have a kernel
+ * each, and larger ones are taken in such parts: what a workgroup keeps of 4 heads are 12.25 KB of
+ * the 16 KB of shared memory that every device has. */
+#define SHADERS_HEADS_MOST 4
+enum status shaders_prepare_attention(struct shaders *s, enum kv_type type, uint32_t group,
+                                      struct err *err);
 struct device *shaders_device(const struct shaders *s);
 /* The time that making and testing kernels took. */
 uint64_t shaders_test_ns(const struct shaders *s);
@@ -130,7 +137,7 @@ void shaders_kv_store(struct shaders *s, const struct kv_shape *shape, struct ro
                       struct rows v, const uint64_t *pages, const uint32_t *slots,
                       uint32_t n_tokens);
 
-/* attention() of every head of every token. */
+/* attention() of every head of every token. Heads that share a kv head may read it together. */
 struct shaders_query {   /* of a token, in mapped memory */
     uint32_t page_begin; /* its sequence's pages begin at pages[page_begin] */
     uint32_t begin, end; /* positions */

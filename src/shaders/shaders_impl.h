@@ -24,8 +24,7 @@ enum shader {
     SHADER_RECURRENT_GATES,
     SHADER_RECURRENCE,
     SHADER_ATTENTION_MERGE,
-    SHADER_ATTENTION, /* and the next: by enum kv_type */
-    SHADER_N = SHADER_ATTENTION + KV_N_TYPES
+    SHADER_N
 };
 
 /* The products of one weight type: of one token, and of SHADERS_TOKENS together (matmul.comp); of
@@ -48,6 +47,7 @@ struct shaders {
     struct device *d;
     struct device_kernel *kernels[SHADER_N];
     struct device_kernel *products[QT_N][PRODUCT_N];
+    struct device_kernel *attention[KV_N_TYPES][SHADERS_HEADS_MOST]; /* of 1, 2... heads */
     float *partials; /* of attention, [SHADERS_PARTIALS]; the device's own memory */
     uint64_t test_ns;
     char why_no_matrix[512];
@@ -57,10 +57,22 @@ struct shaders {
 #define SHADERS_PARTIALS (4u << 20)
 
 const char *shader_name(enum shader s);
+const char *shaders_attention_name(enum kv_type type);
 
-/* Compares the kernels with the scalar definition: all but the products; those of one type.
+/* shaders_attention() by workgroups of up to `together` heads of a kv head, in 1..
+ * SHADERS_HEADS_MOST: each key and value is read and decoded once for them. */
+void shaders_attention_by(struct shaders *s, const struct shaders_attention *a,
+                          uint32_t together);
+
+/* As few workgroups for a kv head as there can be, and of these as alike as they can be. */
+uint32_t shaders_heads_together(uint32_t group);
+
+/* Compares the kernels with the scalar definition: all but those below; the products of one type;
+ * attention by one head, and by so many together.
  * ST_BAD_INPUT: one differs; or what device_map(), device_finish() say. */
 enum status shaders_test(struct shaders *s, struct err *err);
 enum status shaders_test_products(struct shaders *s, enum qtype type, struct err *err);
+enum status shaders_test_attention(struct shaders *s, enum kv_type type, uint32_t together,
+                                   struct err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include "products_fixture.h"
 
 #include "shaders/definition.h"
+#include "shaders/shaders_impl.h"
 
 #include <stdlib.h>
 
@@ -373,83 +374,121 @@ static void check_store(struct on *on, struct kv_shape shape) {
     compare_bytes(on, got, want, 2 * bytes, "kv_store");
 }
 
-static void check_attention(struct on *on, const struct cache *c, float softcap, bool sinks) {
-    enum { HEADS = 4, FIRST = 6, GROUP = 2, FIRST_KV = 3 };
+/* Heads [first, first + n) of groups that share a kv head; the rank has those from kv head FIRST_KV
+ * on. */
+struct attention_case {
+    uint32_t group, first, n;
+    bool sinks;
+    float softcap;
+};
+#define FIRST_KV 3
+
+/* By so many heads together: the spans in one workgroup, and side by side. */
+static void check_together(struct on *on, const struct shaders_attention *a, uint32_t together,
+                           const float *want, const char *what) {
+    const size_t n = a->n_tokens * a->out.ld;
+    for (int by_span = 0; by_span < 2; by_span++) {
+        struct shaders_attention one = *a;
+        one.out.p = take(on, n * 4);
+        one.max_end = by_span ? a->max_end : 0;
+        memset(one.out.p, 0, n * 4);
+        shaders_attention_by(on->s, &one, together);
+        finish(on);
+        char text[200];
+        snprintf(text, sizeof text, "%s, %u together%s", what, together,
+                 by_span ? ", by span" : "");
+        compare(on, one.out.p, want, n, text);
+    }
+}
+
+static void check_attention(struct on *on, const struct cache *c,
+                            const struct attention_case *of, bool apart) {
     /* The second sequence's positions, windows, spans' borders, the first's. */
     static const struct shaders_query queries[TOKENS_MOST] = {{PAGES / 2, 0, 1, 0},
                                                               {0, 0, 512, 0},
                                                               {PAGES / 2, 3, 513, 0},
                                                               {0, 500, 830, 0},
                                                               {0, 530, 531, 0}};
-    uint32_t k_dim = c->shape.k_dim, v_dim = c->shape.v_dim;
-    size_t q_stride = k_dim + 1, ldq = HEADS * q_stride + 2, out_stride = v_dim + 3,
-           ld_out = HEADS * out_stride;
-    float *q = take(on, TOKENS_MOST * ldq * 4), *sink = take(on, HEADS * 4);
-    float *got = take(on, TOKENS_MOST * ld_out * 4), *want = take(on, TOKENS_MOST * ld_out * 4);
+    const uint32_t k_dim = c->shape.k_dim, v_dim = c->shape.v_dim, used = (uint32_t)on->used;
+    size_t q_stride = k_dim + 1, ldq = of->n * q_stride + 2, out_stride = v_dim + 3,
+           ld_out = of->n * out_stride;
+    float *q = take(on, TOKENS_MOST * ldq * 4), *sink = take(on, of->n * 4);
+    float *want = take(on, TOKENS_MOST * ld_out * 4);
     float *scratch = take(on, attn_scratch_floats(&c->shape) * 4);
     samples_mild(q, TOKENS_MOST * ldq, 8);
-    samples_mild(sink, HEADS, 9);
-    memset(got, 0, TOKENS_MOST * ld_out * 4), memset(want, 0, TOKENS_MOST * ld_out * 4);
-    float *got_spans = take_copy(on, got, TOKENS_MOST * ld_out * 4);
+    samples_mild(sink, of->n, 9);
+    memset(want, 0, TOKENS_MOST * ld_out * 4);
     for (uint32_t t = 0; t < TOKENS_MOST; t++)
-        for (uint32_t h = 0; h < HEADS; h++) {
+        for (uint32_t h = 0; h < of->n; h++) {
             struct attn_query one = {q + t * ldq + h * q_stride,
                                      want + t * ld_out + h * out_stride, queries[t].begin,
-                                     queries[t].end, sinks ? sink[h] : -INFINITY};
+                                     queries[t].end, of->sinks ? sink[h] : -INFINITY};
             definition()->attention(
                 &(struct attn_args){.shape = &c->shape,
-                                    .kv_head = (FIRST + h) / GROUP - FIRST_KV,
+                                    .kv_head = (of->first + h) / of->group - FIRST_KV,
                                     .pages = c->page + queries[t].page_begin,
                                     .n_queries = 1,
                                     .queries = &one,
                                     .scale = 0.2f,
-                                    .softcap = softcap,
+                                    .softcap = of->softcap,
                                     .scratch = scratch});
         }
-    struct shaders_attention a = {.shape = &c->shape,
-                                  .queries = take_copy(on, queries, sizeof queries),
-                                  .pages = c->address,
-                                  .n_tokens = TOKENS_MOST,
-                                  .n_heads = HEADS,
-                                  .first_head = FIRST,
-                                  .group = GROUP,
-                                  .first_kv = FIRST_KV,
-                                  .q = {q, ldq},
-                                  .out = {got, ld_out},
-                                  .q_stride = q_stride,
-                                  .out_stride = out_stride,
-                                  .sinks = sinks ? sink : NULL,
-                                  .scale = 0.2f,
-                                  .softcap = softcap};
-    shaders_attention(on->s, &a);
-    a.max_end = 830; /* once more, the spans side by side */
-    a.out.p = got_spans;
-    shaders_attention(on->s, &a);
-    finish(on);
-    char what[96];
-    snprintf(what, sizeof what, "attention, kv type %d%s, k %u, v %u, softcap %g, sinks %d",
-             c->shape.type, c->shape.latent ? ", latent" : "", k_dim, v_dim, (double)softcap,
-             sinks);
-    compare(on, got, want, TOKENS_MOST * ld_out, what);
-    compare(on, got_spans, want, TOKENS_MOST * ld_out, what);
+    const struct shaders_attention a = {.shape = &c->shape,
+                                        .queries = take_copy(on, queries, sizeof queries),
+                                        .pages = c->address,
+                                        .n_tokens = TOKENS_MOST,
+                                        .n_heads = of->n,
+                                        .first_head = of->first,
+                                        .group = of->group,
+                                        .first_kv = FIRST_KV,
+                                        .q = {q, ldq},
+                                        .out = {NULL, ld_out},
+                                        .q_stride = q_stride,
+                                        .out_stride = out_stride,
+                                        .sinks = of->sinks ? sink : NULL,
+                                        .scale = 0.2f,
+                                        .softcap = of->softcap,
+                                        .max_end = 830};
+    char what[128];
+    snprintf(what, sizeof what,
+             "attention, kv type %d%s, k %u, v %u, heads %u + %u by %u, softcap %g, sinks %d",
+             c->shape.type, c->shape.latent ? ", latent" : "", k_dim, v_dim, of->first, of->n,
+             of->group, (double)of->softcap, of->sinks);
+    check_together(on, &a, shaders_heads_together(of->group), want, what);
+    if (apart)
+        check_together(on, &a, 1, want, what);
+    on->used = used;
 }
 
+/* Heads that begin and end amid groups of 1, 2, 3, 4, 7 and 8, and within one part of a group. */
 static void the_cache_and_attention_are_alike(void **state) {
     (void)state;
-    static const uint32_t dims[][2] = {{24, 40}, {33, 1}, {64, 270}};
+    static const uint32_t dims[][2] = {{24, 40}, {33, 1}, {64, 270}, {576, 512}};
+    static const struct attention_case cases[] = {
+        {1, 3, 2, false, 0}, {2, 6, 4, true, 0},   {3, 10, 4, true, 0},   {4, 12, 8, false, 5},
+        {4, 14, 5, true, 0}, {7, 22, 11, true, 0}, {8, 27, 10, false, 0}, {8, 26, 1, true, 5},
+    };
+    struct err err = {0};
     FOR_EACH_DEVICE(on)
-    for (int type = 0; type < KV_N_TYPES; type++)
+    for (int type = 0; type < KV_N_TYPES; type++) {
+        for (uint32_t group = 1; group <= SHADERS_HEADS_MOST; group++)
+            if (shaders_prepare_attention(on->s, (enum kv_type)type, group, &err) != ST_OK)
+                fail_msg("without %s: %s", on->without, err.text);
         for (size_t i = 0; i < ARRAY_LEN(dims); i++) {
             struct kv_shape shape = {.type = (enum kv_type)type,
-                                     .latent = i == 1,
+                                     .latent = i % 2 == 1,
                                      .n_kv_heads = 2,
                                      .k_dim = dims[i][0],
                                      .v_dim = dims[i][1]};
             check_store(on, shape);
             struct cache c = take_cache(on, shape);
-            check_attention(on, &c, i == 2 ? 5.0f : 0.0f, i > 0);
+            /* The small one has all cases, the others one each. */
+            for (size_t k = 0; k < ARRAY_LEN(cases); k++)
+                if (i == 0 || k == 2 + ((size_t)type + i) % 3)
+                    check_attention(on, &c, &cases[k], i == 0);
             on->used = 0;
         }
+    }
 }
 
 /* ---- experts ----------------------------------------------------------------------------- */
@@ -594,6 +633,8 @@ static void check_fault(const char *fault, const char *named, enum qtype type) {
     enum status st = shaders_open(&s, d, &err);
     if (st == ST_OK)
         st = shaders_prepare(s, type, &err);
+    if (st == ST_OK)
+        st = shaders_prepare_attention(s, KV_Q8_0, 3, &err);
     assert_int_equal(st, ST_BAD_INPUT);
     if (strstr(err.text, named) == NULL)
         fail_msg("%s: %s", fault, err.text);
