@@ -57,11 +57,15 @@ void logits_of(Floats q, uint pos, uint i) {
     uint scale = latent ? slot * n_blocks : slot / 16u * n_blocks * 16u + slot % 16u;
     uint next = latent ? 1u : 16u;
     float dots[HEADS];
-    [[unroll]] for (uint h = 0u; h < HEADS; h++) dots[h] = 0.0;
+    uint q_at[HEADS];
+    [[unroll]] for (uint h = 0u; h < HEADS; h++) {
+        dots[h] = 0.0;
+        q_at[h] = min(h, n_heads - 1u) * p.q_stride;
+    }
     for (uint d = 0u; d < p.k_dim; d++) {
         float key = cached(base, at + d * next, scales, scale + d / 32u * next);
         [[unroll]] for (uint h = 0u; h < HEADS; h++)
-            dots[h] = fma_(q.at[min(h, n_heads - 1u) * p.q_stride + d], key, dots[h]);
+            dots[h] = fma_(q.at[q_at[h] + d], key, dots[h]);
     }
     [[unroll]] for (uint h = 0u; h < HEADS; h++) logits[h * SPAN + i] = dots[h];
     [[dont_unroll]] for (uint h = 0u; h < HEADS; h++)
