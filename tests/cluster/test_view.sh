@@ -45,8 +45,8 @@ within 60 listens || fail "the three do not listen: $(logs)"
 # ---- what runs -----------------------------------------------------------------------------------
 # The figures are there the first time that one asks; the state may be one of before the three were together.
 on 3 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[0-9.]+ [kM]B (starting|listening) +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps || fail "ps says at first $(cat ps err)"
-listed() { on 1 "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[0-9.]+ [kM]B listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
-within 30 listed || fail "ps says $(cat ps err)"
+listed() { on "$1" "$LOCKSTEP" ps >ps 2>err && grep -Eq "^m +[0-9.]+ [kM]B listening +bob[a-z, ]* +$port +[0-9.]+  lockstep down$" ps; }
+for host in 1 3; do within 30 listed $host || fail "ps of machine $host says $(cat ps err)"; done
 on 3 "$LOCKSTEP" ps --node 10.9.0.1 --json >json 2>err && python3 -c 'import json
 v = json.load(open("json"))
 assert [x["model"] for x in v] == ["m"] and v[0]["bytes"] > v[0]["model_bytes"] / 2 > 2e6 and v[0]["where"].startswith("bob") and v[0]["until"] == "lockstep down", v' || fail "ps --json says $(cat json err)"
