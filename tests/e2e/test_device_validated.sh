@@ -20,7 +20,7 @@ ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,
 silent() {
     local what=$1
     shift
-    timeout 500 "$@" >out 2>err || fail "$what: exit status $?: $(tail -3 err)"
+    timeout 700 "$@" >out 2>err || fail "$what: exit status $?: $(tail -3 err)"
     ! grep -Em3 "$messages" out err || fail "$what: a message of the layer"
 }
 
