@@ -192,9 +192,10 @@ static void note_running(struct engine *e, struct engine_request_handle *req) {
     e->n_back = queue_count_back(e);
     e->shown.running = (int)e->n_running;
     pthread_mutex_unlock(&e->lock);
+    if (!begins || req->r.on_begun == NULL)
+        return;
     mem_forbid_end();
-    if (begins && req->r.on_begun != NULL)
-        req->r.on_begun(req->r.user);
+    req->r.on_begun(req->r.user);
     mem_forbid_begin();
 }
 

@@ -360,9 +360,8 @@ static void on_event(void *user, const struct service_event *ev) {
         tell_lost(r, part, ev);
         return;
     }
-    if (ev->kind ==
-        EVENT_BEGUN) { /* who waits for it has no stream before there is something */
-        if (r->http == NULL)
+    if (ev->kind == EVENT_BEGUN) {
+        if (r->http == NULL) /* who waits for it has no stream before there is something */
             begin_stream(r);
         return;
     }
